@@ -1,0 +1,121 @@
+//! One request's decision: whom to try, with which rules applied, and the sentences that explain it.
+//!
+//! A pure function of the facts, so that `explain` can replay it. The rules are an enum: whoever carries the decision out
+//! turns each into edits of the request, and can do no other.
+
+use std::fmt::Write as _;
+
+use crate::budget;
+use crate::facts::{BackendFacts, BackendState, RequestFacts};
+use crate::routing::{self, BackendIndex, Candidate, Reason, Refusal};
+
+/// What the operator set for all decisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Tokens that an ordinary turn leaves free below the largest limit.
+    pub headroom: u64,
+    /// Tokens kept free when an output is cut to what is left.
+    pub margin: u64,
+}
+
+/// A named change of the request for one candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// The output limit becomes this many tokens.
+    LimitOutput(u64),
+}
+
+/// A candidate with its rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Which backend, and why it stands here.
+    pub candidate: Candidate,
+    /// What changes in the request for it.
+    pub rules: Vec<Rule>,
+}
+
+/// Where a request goes, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// In the order to be tried; empty if nobody can carry the prompt.
+    pub choices: Vec<Choice>,
+    /// Why not the others.
+    pub refusals: Vec<(BackendIndex, Refusal)>,
+}
+
+/// Why a decision has no choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unserved {
+    /// No backend carries so many tokens.
+    TooLong {
+        /// Tokens of the prompt, as well as they are known.
+        tokens: u64,
+        /// The longest prompt that any backend takes.
+        limit: u64,
+    },
+    /// Only the image stands in the way.
+    NoImages,
+}
+
+/// Decides for one request over the backends that serve its model, in the operator's order.
+#[must_use]
+pub fn decide(request: &RequestFacts, backends: &[BackendFacts], settings: Settings) -> Decision {
+    let routing = routing::rank(request, backends, settings.headroom);
+    let choices = routing.candidates.into_iter().map(|candidate| {
+        let window = backends.get(candidate.backend).and_then(|facts| facts.window);
+        let clamped = budget::clamp(request.output, request.prompt, window, settings.margin);
+        Choice { candidate, rules: clamped.map(Rule::LimitOutput).into_iter().collect() }
+    });
+    Decision { choices: choices.collect(), refusals: routing.refusals }
+}
+
+impl Decision {
+    /// Why nobody is left, if nobody is.
+    #[must_use]
+    pub fn unserved(&self, request: &RequestFacts) -> Option<Unserved> {
+        if !self.choices.is_empty() {
+            return None;
+        }
+        let limit = self.refusals.iter().filter_map(|(_, refusal)| match refusal {
+            Refusal::AboveWindow { limit, .. } | Refusal::AboveSingle { limit, .. } => Some(*limit),
+            Refusal::NoImages => None,
+        });
+        Some(match limit.max() {
+            Some(limit) => Unserved::TooLong { tokens: request.prompt.expected().max(limit.saturating_add(1)), limit },
+            None => Unserved::NoImages,
+        })
+    }
+
+    /// One sentence: why the `nth` choice, after the refusals of those that the operator would have preferred.
+    #[must_use]
+    pub fn sentence(&self, nth: usize, request: &RequestFacts, backends: &[BackendFacts]) -> String {
+        let mut text = String::new();
+        let name = |index: BackendIndex| backends.get(index).map_or("?", |facts| facts.name.as_str());
+        if let Some(choice) = self.choices.get(nth) {
+            let backend = choice.candidate.backend;
+            let why = match choice.candidate.reason {
+                Reason::Fits => "first that fits".to_owned(),
+                Reason::FitsWithLessOutput => "fits with less output".to_owned(),
+                Reason::MayFit => "may fit: the count is uncertain".to_owned(),
+                Reason::LastResort(BackendState::Loading) => "loading, nobody else fits".to_owned(),
+                Reason::LastResort(state) => format!("believed {state}, nobody else fits"),
+            };
+            let _ = write!(text, "{}: {why}", name(backend));
+            if let Some(limit) = backends.get(backend).and_then(BackendFacts::prompt_limit) {
+                let _ = write!(text, " ({} of {limit} tokens)", request.prompt);
+            }
+            for rule in &choice.rules {
+                match rule {
+                    Rule::LimitOutput(tokens) => {
+                        let _ = write!(text, ", output cut to {tokens}");
+                    }
+                }
+            }
+        }
+        for (index, refusal) in &self.refusals {
+            let separator = if text.is_empty() { "" } else { "; " };
+            let _ = write!(text, "{separator}not {}: {refusal}", name(*index));
+        }
+        text
+    }
+}

@@ -1,0 +1,145 @@
+//! What a fault of a backend means for the request: who is next, whether to wait, what to say at the end.
+//!
+//! One out-of-memory kills every stream of an engine, so the innocent move anywhere; the prompt that did it must not be
+//! carried from card to card, so it moves only to a backend with a larger limit. A client's own mistake is nobody's fault
+//! and is never tried again. None of this applies once content was shown.
+
+use std::fmt;
+
+/// What went wrong in one attempt, before anything was shown to the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// No connection: refused, unreachable or timed out.
+    Unreachable,
+    /// The connection ended before the answer did.
+    ConnectionLost,
+    /// The engine behind the server is dead.
+    EngineDead,
+    /// The card's memory is full.
+    OutOfMemory,
+    /// The server broke the answer off (`abort`, `error`), as vLLM does on SIGTERM under status 200.
+    Aborted,
+    /// No first token in time.
+    NoFirstToken,
+    /// No progress in a stream that had begun.
+    Stalled,
+    /// The prompt is longer than the backend's context.
+    TooLong {
+        /// Tokens of the prompt as the backend counted them, if it told.
+        prompt: Option<u64>,
+        /// Its limit, if it told.
+        limit: Option<u64>,
+    },
+    /// It is loading its model.
+    Loading,
+    /// Its queue is full.
+    Overloaded,
+    /// Its own parser refused what the model wrote.
+    ParserFailed,
+    /// It does not know the model.
+    ModelUnknown,
+    /// It does not serve the path.
+    NotServed,
+    /// It does not accept the proxy's key.
+    Unauthorized,
+    /// It dropped a part of the prompt without a word: its own count is far below ours.
+    SilentTruncation {
+        /// Prompt tokens that the backend reported.
+        said: u64,
+        /// The least that the prompt has.
+        counted: u64,
+    },
+    /// The request itself is wrong.
+    ClientMistake,
+    /// Something else; the backend's message is in the log.
+    Other,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unreachable => "unreachable",
+            Self::ConnectionLost => "connection lost",
+            Self::EngineDead => "engine dead",
+            Self::OutOfMemory => "out of memory",
+            Self::Aborted => "answer broken off",
+            Self::NoFirstToken => "no first token",
+            Self::Stalled => "stalled",
+            Self::TooLong { .. } => "prompt too long",
+            Self::Loading => "loading",
+            Self::Overloaded => "overloaded",
+            Self::ParserFailed => "parser failed",
+            Self::ModelUnknown => "model unknown",
+            Self::NotServed => "path not served",
+            Self::Unauthorized => "key not accepted",
+            Self::SilentTruncation { said, counted } => {
+                return write!(f, "prompt shortened to {said} of at least {counted} tokens");
+            }
+            Self::ClientMistake => "client's mistake",
+            Self::Other => "fault",
+        })
+    }
+}
+
+/// What to do after a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Try the next candidate.
+    Next,
+    /// Try the next candidate whose prompt limit is above this many tokens.
+    NextAbove(u64),
+    /// Not a fault: ask the same backend again once it has loaded, unless another can answer sooner.
+    Wait,
+    /// Tell the client: nobody else would answer otherwise.
+    Refuse,
+}
+
+/// Judges a fault. `prompt`: tokens of the request; `limit`: prompt limit of the backend that failed, if known;
+/// `guilty_above`: prompts above so many tokens are held guilty of the death that they witnessed.
+#[must_use]
+pub fn verdict(fault: Fault, prompt: u64, limit: Option<u64>, guilty_above: u64) -> Verdict {
+    match fault {
+        Fault::ClientMistake => Verdict::Refuse,
+        Fault::Loading => Verdict::Wait,
+        Fault::TooLong { limit: told, .. } => Verdict::NextAbove(told.or(limit).unwrap_or(prompt)),
+        Fault::EngineDead | Fault::OutOfMemory | Fault::ConnectionLost if prompt > guilty_above => {
+            Verdict::NextAbove(limit.unwrap_or(prompt))
+        }
+        Fault::Unreachable
+        | Fault::ConnectionLost
+        | Fault::EngineDead
+        | Fault::OutOfMemory
+        | Fault::Aborted
+        | Fault::NoFirstToken
+        | Fault::Stalled
+        | Fault::Overloaded
+        | Fault::ParserFailed
+        | Fault::ModelUnknown
+        | Fault::NotServed
+        | Fault::Unauthorized
+        | Fault::SilentTruncation { .. }
+        | Fault::Other => Verdict::Next,
+    }
+}
+
+/// Whether a fault says that the backend itself is gone, so that others need not find out one by one.
+#[must_use]
+pub fn takes_down(fault: Fault) -> bool {
+    matches!(fault, Fault::Unreachable | Fault::EngineDead | Fault::OutOfMemory | Fault::Aborted)
+}
+
+/// Whether a prompt of so many tokens is held guilty of this fault: it is then reported as an overflow, which makes a
+/// client shorten the conversation, and not as a server error, which makes it send the killer again up to thirty times.
+/// Returns the number of tokens that is now held for safe.
+#[must_use]
+pub fn safe_after_death(fault: Fault, prompt: u64, guilty_above: u64) -> Option<u64> {
+    let died = matches!(fault, Fault::EngineDead | Fault::OutOfMemory | Fault::ConnectionLost);
+    (died && prompt > guilty_above).then(|| (prompt - prompt / 10).max(guilty_above))
+}
+
+/// Whether the backend's own prompt count shows that it dropped a part of the prompt. `low` is a lower bound that holds
+/// for any tokenizer; a tenth is left for templates that the bound could not foresee.
+#[must_use]
+pub fn silently_truncated(said: u64, low: u64) -> bool {
+    said > 0 && said < low - low / 10
+}

@@ -1,0 +1,174 @@
+//! Facts → decision, as a table and as properties. A row reads: a fleet, a request, the sentence that comes out.
+
+use proptest::prelude::*;
+use switchback_policies::decision::{Decision, Settings, Unserved, decide};
+use switchback_policies::facts::{BackendFacts, BackendState, PromptSize, RequestFacts};
+use switchback_policies::routing::Refusal;
+
+const SETTINGS: Settings = Settings { headroom: 0, margin: 64 };
+
+fn backend(name: &str, window: u64, single: Option<u64>) -> BackendFacts {
+    BackendFacts { name: name.to_owned(), window: Some(window), single, state: BackendState::Up, images: true }
+}
+
+/// The two-card rig of the documentation: one card with a cliff, both cards, llama.cpp.
+fn fleet() -> Vec<BackendFacts> {
+    vec![
+        backend("single", 32_768, Some(15_000)),
+        backend("dual", 262_144, Some(237_000)),
+        backend("llama", 262_144, Some(240_000)),
+    ]
+}
+
+fn request(tokens: u64) -> RequestFacts {
+    RequestFacts { prompt: PromptSize::Exact(tokens), output: None, images: false, may_fill: false }
+}
+
+fn order(decision: &Decision, fleet: &[BackendFacts]) -> Vec<String> {
+    decision.choices.iter().map(|choice| fleet[choice.candidate.backend].name.clone()).collect()
+}
+
+#[track_caller]
+fn check(fleet: &[BackendFacts], request: RequestFacts, expected: &[&str]) {
+    assert_eq!(order(&decide(&request, fleet, SETTINGS), fleet), expected, "{request:?}");
+}
+
+#[test]
+fn the_first_backend_that_fits_comes_first() {
+    check(&fleet(), request(900), &["single", "dual", "llama"]);
+    check(&fleet(), request(15_000), &["single", "dual", "llama"]);
+    check(&fleet(), request(15_001), &["dual", "llama"]);
+    check(&fleet(), request(238_000), &["llama"]);
+    check(&fleet(), request(240_001), &[]);
+}
+
+#[test]
+fn a_prompt_that_fills_the_window_does_not_fit_since_nothing_could_be_answered() {
+    let fleet = [backend("small", 1024, None), backend("large", 2048, None)];
+    check(&fleet, request(1023), &["small", "large"]);
+    check(&fleet, request(1024), &["large"]);
+}
+
+#[test]
+fn an_output_that_fits_whole_is_worth_more_than_the_operators_order() {
+    let with_output = RequestFacts { output: Some(32_000), ..request(5000) };
+    check(&fleet(), with_output, &["dual", "llama", "single"]);
+    let decision = decide(&with_output, &fleet(), SETTINGS);
+    assert_eq!(
+        decision.sentence(2, &with_output, &fleet()),
+        "single: fits with less output (5000 of 15000 tokens), output cut to 27704"
+    );
+}
+
+#[test]
+fn a_backend_that_is_down_is_the_last_resort_and_one_that_loads_the_one_before() {
+    let mut fleet = fleet();
+    fleet[0].state = BackendState::Down;
+    fleet[1].state = BackendState::Loading;
+    check(&fleet, request(900), &["llama", "dual", "single"]);
+    fleet[2].state = BackendState::Down;
+    check(&fleet, request(200_000), &["dual", "llama"]);
+}
+
+#[test]
+fn images_go_only_where_they_are_read() {
+    let mut fleet = fleet();
+    fleet[0].images = false;
+    let picture = RequestFacts { images: true, ..request(900) };
+    check(&fleet, picture, &["dual", "llama"]);
+    for backend in &mut fleet {
+        backend.images = false;
+    }
+    assert_eq!(decide(&picture, &fleet, SETTINGS).unserved(&picture), Some(Unserved::NoImages));
+}
+
+#[test]
+fn an_uncertain_count_keeps_the_order_where_the_expected_size_fits_and_goes_last_where_it_may_not() {
+    let uncertain = |low, high| RequestFacts { prompt: PromptSize::Between { low, high }, ..request(0) };
+    check(&fleet(), uncertain(3000, 28_000), &["single", "dual", "llama"]);
+    check(&fleet(), uncertain(14_000, 56_000), &["dual", "llama", "single"]);
+    check(&fleet(), uncertain(16_000, 56_000), &["dual", "llama"]);
+}
+
+#[test]
+fn headroom_is_kept_only_on_the_largest_backend_and_given_to_the_request_after_a_refusal() {
+    let settings = Settings { headroom: 7000, margin: 64 };
+    let fleet = [backend("small", 16_384, None), backend("large", 44_000, None)];
+    let decide = |request: RequestFacts| order(&decide(&request, &fleet, settings), &fleet);
+    assert_eq!(decide(request(12_000)), ["small", "large"]);
+    assert_eq!(decide(request(38_000)), [""; 0]);
+    assert_eq!(decide(RequestFacts { may_fill: true, ..request(38_000) }), ["large"]);
+}
+
+#[test]
+fn what_nobody_carries_is_refused_with_the_largest_limit_there_is() {
+    let decision = decide(&request(250_000), &fleet(), SETTINGS);
+    assert_eq!(decision.unserved(&request(250_000)), Some(Unserved::TooLong { tokens: 250_000, limit: 240_000 }));
+    assert_eq!(
+        decision.sentence(0, &request(250_000), &fleet()),
+        "not single: 250000 tokens above its single-prompt limit of 15000; not dual: 250000 tokens above its \
+         single-prompt limit of 237000; not llama: 250000 tokens above its single-prompt limit of 240000"
+    );
+}
+
+fn any_backend() -> impl Strategy<Value = BackendFacts> {
+    let state = prop_oneof![
+        Just(BackendState::Up),
+        Just(BackendState::Unknown),
+        Just(BackendState::Loading),
+        Just(BackendState::Down)
+    ];
+    (proptest::option::of(1u64..300_000), proptest::option::of(1u64..300_000), state, any::<bool>()).prop_map(
+        |(window, single, state, images)| BackendFacts { name: "b".to_owned(), window, single, state, images },
+    )
+}
+
+fn any_request() -> impl Strategy<Value = RequestFacts> {
+    let prompt = prop_oneof![
+        (0u64..300_000).prop_map(PromptSize::Exact),
+        (0u64..150_000, 0u64..300_000).prop_map(|(low, more)| PromptSize::Between { low, high: low + more }),
+    ];
+    (prompt, proptest::option::of(0u64..100_000), any::<bool>(), any::<bool>())
+        .prop_map(|(prompt, output, images, may_fill)| RequestFacts { prompt, output, images, may_fill })
+}
+
+proptest! {
+    #[test]
+    fn no_candidate_is_below_the_prompt(request in any_request(), fleet in prop::collection::vec(any_backend(), 0..6), headroom in 0u64..5000) {
+        let decision = decide(&request, &fleet, Settings { headroom, margin: 64 });
+        for choice in &decision.choices {
+            let backend = &fleet[choice.candidate.backend];
+            prop_assert!(backend.prompt_limit().is_none_or(|limit| request.prompt.low() <= limit));
+            prop_assert!(backend.images || !request.images);
+        }
+    }
+
+    #[test]
+    fn every_backend_is_either_a_candidate_or_refused_with_a_reason_that_is_true(
+        request in any_request(), fleet in prop::collection::vec(any_backend(), 0..6)
+    ) {
+        let decision = decide(&request, &fleet, SETTINGS);
+        let mut seen: Vec<usize> = decision.choices.iter().map(|choice| choice.candidate.backend).collect();
+        seen.extend(decision.refusals.iter().map(|(backend, _)| *backend));
+        seen.sort_unstable();
+        prop_assert_eq!(seen, (0..fleet.len()).collect::<Vec<_>>());
+        for (backend, refusal) in &decision.refusals {
+            match refusal {
+                Refusal::AboveWindow { tokens, limit } | Refusal::AboveSingle { tokens, limit } => prop_assert!(tokens > limit || *limit == 0),
+                Refusal::NoImages => prop_assert!(!fleet[*backend].images),
+            }
+        }
+        prop_assert_eq!(decision.unserved(&request).is_some(), decision.choices.is_empty());
+    }
+
+    #[test]
+    fn an_output_is_only_ever_lowered_and_never_to_nothing(request in any_request(), fleet in prop::collection::vec(any_backend(), 1..6)) {
+        use switchback_policies::decision::Rule;
+        for choice in decide(&request, &fleet, SETTINGS).choices {
+            for Rule::LimitOutput(tokens) in choice.rules {
+                prop_assert!(tokens >= 1);
+                prop_assert!(request.output.is_some_and(|asked| tokens < asked));
+            }
+        }
+    }
+}
