@@ -1,0 +1,83 @@
+//! The one-slot hand-off between the future that produces an answer and the body that hyper polls.
+//!
+//! Both live in one task: the body polls the producer in place, so dropping the body cancels everything that the producer
+//! holds, and a client that reads slowly holds the producer at its next piece. Nothing is spawned, nothing is queued.
+
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use parking_lot::Mutex;
+
+use crate::error::ApiError;
+
+/// One step of an answer.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    /// Status and headers; the body follows in pieces of data.
+    Head(Head),
+    /// The whole answer at once.
+    Whole(Head, Bytes),
+    /// Bytes of the body.
+    Data(Bytes),
+    /// It ends with an error: as a response if the head is still held, else as an event.
+    Refused(Box<ApiError>, HeaderMap),
+    /// The connection to the client must end without a proper end of the body.
+    Broken,
+}
+
+/// A response's head.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+}
+
+type Slot = Arc<Mutex<Option<Piece>>>;
+
+/// The producer's end.
+#[derive(Debug)]
+pub(crate) struct Out(Slot);
+
+/// The body's end.
+#[derive(Debug)]
+pub(super) struct In(Slot);
+
+/// A fresh pair.
+pub(super) fn hand_off() -> (Out, In) {
+    let slot = Slot::default();
+    (Out(slot.clone()), In(slot))
+}
+
+impl Out {
+    /// Hands a piece over; waits until the one before it was taken.
+    pub(crate) async fn send(&self, piece: Piece) {
+        let mut piece = Some(piece);
+        // No waker: whoever takes a piece polls the producer again before it waits for anything else.
+        std::future::poll_fn(|_| {
+            let mut slot = self.0.lock();
+            if slot.is_none() {
+                *slot = piece.take();
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+    }
+
+    /// Hands over bytes; nothing if there are none.
+    pub(crate) async fn data(&self, bytes: Bytes) {
+        if !bytes.is_empty() {
+            self.send(Piece::Data(bytes)).await;
+        }
+    }
+}
+
+impl In {
+    /// Takes what is there.
+    pub(super) fn take(&self) -> Option<Piece> {
+        self.0.lock().take()
+    }
+}

@@ -1,0 +1,191 @@
+//! The answer to one request: a response body that owns everything the request holds.
+//!
+//! The producer (the pipeline's future) runs inside the body: waiting for a backend, relaying, ended. While it is silent
+//! the body says so with keep-alives, on a wall clock that starts when the request is accepted. Dropping the body, which
+//! is what hyper does when the client leaves, drops the producer and with it the connection to the backend.
+//!
+//! Must never buffer more than one piece, and never let a cut answer end like a whole one.
+
+pub(crate) mod body;
+mod hand_off;
+pub(crate) mod relay;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::response::Response;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http_body::Frame;
+use switchback_parsers::chunk::Dialect;
+use tokio::time::{Instant, Sleep};
+
+use self::body::{Body, full};
+pub(crate) use self::hand_off::{Head, Out, Piece};
+use self::hand_off::{In, hand_off};
+use crate::error::ApiError;
+
+/// A comment and a blank line: every client's parser skips it, and it is never `: ping`, which one of them takes for an end.
+const COMMENT: Bytes = Bytes::from_static(b":\n\n");
+
+/// Name of the backend while it is not known yet.
+const PENDING: HeaderValue = HeaderValue::from_static("pending");
+
+/// How a client is kept waiting.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// When the request was accepted.
+    pub(crate) accepted: Instant,
+    /// How long the head is held back, so that an early fault keeps its true status.
+    pub(crate) hold_head: Duration,
+    /// Silence after which a comment is sent.
+    pub(crate) keep_alive: Duration,
+}
+
+/// Runs a producer and answers with what it hands over. Streams get their head after `hold_head` at the latest; plain
+/// answers wait for theirs.
+pub(crate) async fn respond<F, P>(dialect: Option<Dialect>, stream: bool, patience: Patience, produce: F) -> Response<Body>
+where
+    F: FnOnce(Out) -> P,
+    P: Future<Output = ()> + Send + 'static,
+{
+    let (out, input) = hand_off();
+    let mut answer = Answer {
+        producer: Some(Box::pin(produce(out))),
+        input,
+        dialect: dialect.unwrap_or(Dialect::Chat),
+        keep_alive: None,
+        patience,
+    };
+    let first = if stream && dialect.is_some() {
+        let deadline = patience.accepted + patience.hold_head.min(patience.keep_alive);
+        tokio::time::timeout_at(deadline, answer.first()).await.ok()
+    } else {
+        Some(answer.first().await)
+    };
+    match first {
+        Some(Some(Piece::Head(head))) => {
+            let is_stream = is_event_stream(&head.headers);
+            answer.start_keep_alive(is_stream);
+            response(head, Body::new(answer))
+        }
+        Some(Some(Piece::Whole(head, bytes))) => response(head, full(bytes)),
+        Some(Some(Piece::Refused(error, headers))) => {
+            let mut response = error.response(dialect);
+            response.headers_mut().extend(headers);
+            response
+        }
+        Some(Some(Piece::Data(_) | Piece::Broken) | None) => {
+            ApiError::backend_failed("the backend's answer had no head").response(dialect)
+        }
+        None => {
+            answer.start_keep_alive(true);
+            let mut headers = stream_headers();
+            headers.insert(HeaderName::from_static("x-switchback-backend"), PENDING);
+            response(Head { status: StatusCode::OK, headers }, Body::new(answer))
+        }
+    }
+}
+
+/// The headers of every event stream: nothing on the way may collect or change it.
+pub(crate) fn stream_headers() -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    headers
+}
+
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"))
+}
+
+fn response(head: Head, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = head.status;
+    *response.headers_mut() = head.headers;
+    response
+}
+
+/// The body of a streamed answer.
+struct Answer {
+    producer: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    input: In,
+    dialect: Dialect,
+    /// Armed while a stream is open; fires after the silence that the client bears.
+    keep_alive: Option<Pin<Box<Sleep>>>,
+    patience: Patience,
+}
+
+impl Answer {
+    /// The next piece, or `None` when the producer has ended.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Piece>> {
+        loop {
+            if let Some(piece) = self.input.take() {
+                return Poll::Ready(Some(piece));
+            }
+            let Some(producer) = &mut self.producer else { return Poll::Ready(None) };
+            if producer.as_mut().poll(cx).is_ready() {
+                // What it held is freed now, not when the client has read the last byte.
+                self.producer = None;
+                continue;
+            }
+            return self.input.take().map_or(Poll::Pending, |piece| Poll::Ready(Some(piece)));
+        }
+    }
+
+    async fn first(&mut self) -> Option<Piece> {
+        std::future::poll_fn(|cx| self.poll_piece(cx)).await
+    }
+
+    /// The first deadline counts from the request's acceptance: waiting for a head is silence, too.
+    fn start_keep_alive(&mut self, is_stream: bool) {
+        let deadline = self.patience.accepted + self.patience.keep_alive;
+        self.keep_alive = is_stream.then(|| Box::pin(tokio::time::sleep_until(deadline)));
+    }
+
+    fn spoke(&mut self) {
+        if let Some(keep_alive) = &mut self.keep_alive {
+            keep_alive.as_mut().reset(Instant::now() + self.patience.keep_alive);
+        }
+    }
+}
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        let bytes = loop {
+            match self.poll_piece(cx) {
+                Poll::Ready(Some(Piece::Data(bytes))) => break bytes,
+                Poll::Ready(Some(Piece::Head(_))) => {}
+                // A whole answer to a client that waits for events cannot be shown; the pipeline never sends one.
+                Poll::Ready(Some(Piece::Whole(_, bytes))) => break bytes,
+                Poll::Ready(Some(Piece::Refused(error, _))) => {
+                    self.producer = None;
+                    break error.event(self.dialect);
+                }
+                Poll::Ready(Some(Piece::Broken)) => {
+                    self.producer = None;
+                    return Poll::Ready(Some(Err(std::io::Error::other("the backend's answer was cut"))));
+                }
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending => {
+                    let Some(keep_alive) = &mut self.keep_alive else { return Poll::Pending };
+                    if keep_alive.as_mut().poll(cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                    break COMMENT;
+                }
+            }
+        };
+        self.spoke();
+        Poll::Ready(Some(Ok(Frame::data(bytes))))
+    }
+}

@@ -1,0 +1,196 @@
+//! Reading a backend's event stream and passing it on, frame by frame.
+//!
+//! A frame that needs no change leaves as the very bytes that came. Changed or left out are only: comments of the backend
+//! (the proxy keeps its own clock), a payload spread over several `data:` lines, chunks that carry nothing but usage which
+//! the client did not ask for, and whatever follows a fault. The end of the stream is believed only after a good finish
+//! reason: status 200, a clean end and `[DONE]` prove nothing.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use switchback_parsers::chunk::{Dialect, Finish, Said, Usage};
+use switchback_parsers::diagnosis::{BackendError, Engine, diagnose};
+use switchback_parsers::sse::{SseDecoder, SseFrame, write_data};
+use switchback_policies::failover::Fault;
+
+use crate::attempt::{Failure, fault_of};
+use crate::backend::client::ReplyBody;
+use crate::backend::decode::Decoder;
+
+/// What one read of the stream yields.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// For the client, whole frames.
+    pub(crate) bytes: Bytes,
+    /// The backend has computed something.
+    pub(crate) token: bool,
+    /// Something that the client may show.
+    pub(crate) content: bool,
+}
+
+/// A backend's stream.
+#[derive(Debug)]
+pub(crate) struct AnswerStream {
+    body: ReplyBody,
+    unpack: Decoder,
+    frames: SseDecoder,
+    dialect: Dialect,
+    engine: Engine,
+    usage_to_client: bool,
+    /// Choices that have begun and not finished.
+    open_choices: Vec<u64>,
+    finished: bool,
+    done: bool,
+    /// How it ended, once it has; bytes that came before may still be on their way out.
+    ended: Option<Result<(), Failure>>,
+    /// The backend's own figures, for the record.
+    pub(crate) usage: Option<Usage>,
+}
+
+impl AnswerStream {
+    /// Starts to read a reply's body. `usage_to_client`: chunks that hold nothing but usage are passed on.
+    pub(crate) fn new(body: ReplyBody, unpack: Decoder, dialect: Dialect, engine: Engine, usage_to_client: bool) -> Self {
+        Self {
+            body,
+            unpack,
+            frames: SseDecoder::new(),
+            dialect,
+            engine,
+            usage_to_client,
+            open_choices: Vec::new(),
+            finished: false,
+            done: false,
+            ended: None,
+            usage: None,
+        }
+    }
+
+    /// All choices that have begun came to a good end.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.finished && self.open_choices.is_empty()
+    }
+
+    /// What ends the stream for the client, if the backend has not sent it.
+    pub(crate) fn end_marker(&self) -> Bytes {
+        let missing = if self.done { None } else { self.dialect.end_marker() };
+        Bytes::from_static(missing.unwrap_or_default())
+    }
+
+    /// What the next read brings, or how the stream ended. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Result<Progress, Result<(), Failure>> {
+        if let Some(ended) = self.ended.take() {
+            return Err(ended);
+        }
+        let mut progress = Progress::default();
+        let mut out = BytesMut::new();
+        match self.body.next().await {
+            Some(Ok(bytes)) => {
+                let pushed = self.unpack.push(bytes).map_err(|error| error.to_string());
+                let pushed = pushed.and_then(|bytes| self.frames.push(bytes).map_err(|error| error.to_string()));
+                if let Err(detail) = pushed {
+                    self.ended = Some(Err(Failure::new(Fault::Other, detail)));
+                }
+                while self.ended.is_none()
+                    && let Some(frame) = self.frames.next_frame()
+                {
+                    self.take(&frame, &mut out, &mut progress);
+                }
+            }
+            end => {
+                if let Some(frame) = self.frames.finish() {
+                    self.take(&frame, &mut out, &mut progress);
+                }
+                if self.ended.is_none() {
+                    self.ended = Some(self.at_end(end.and_then(Result::err)));
+                }
+            }
+        }
+        if let Some(Ok(())) = self.ended {
+            out.extend_from_slice(&self.end_marker());
+        }
+        progress.bytes = out.freeze();
+        Ok(progress)
+    }
+
+    fn at_end(&self, error: Option<hyper::Error>) -> Result<(), Failure> {
+        if self.is_complete() {
+            return Ok(());
+        }
+        Err(match error {
+            Some(error) => Failure::new(Fault::ConnectionLost, error.to_string()),
+            None => Failure::new(Fault::ConnectionLost, "stream ended without a finish reason"),
+        })
+    }
+
+    fn take(&mut self, frame: &SseFrame, out: &mut BytesMut, progress: &mut Progress) {
+        if let Some(stray) = frame.stray() {
+            // Bare JSON, or an error under a field name of its own: servers in the middle and older llama.cpp do that.
+            self.ended = Some(self.after_error(diagnose(self.engine, 200, stray)));
+            return;
+        }
+        if frame.data().is_none() {
+            return;
+        }
+        let said = self.dialect.read_frame(frame);
+        if said.error {
+            let error = diagnose(self.engine, 200, &frame.data().unwrap_or_default());
+            self.ended = Some(self.after_error(error));
+            return;
+        }
+        if let Some(reason) = self.track(&said) {
+            self.ended = Some(Err(Failure::new(Fault::Aborted, format!("finish reason `{reason}`"))));
+            return;
+        }
+        self.usage = said.usage.or(self.usage);
+        progress.token |= said.token;
+        progress.content |= said.content;
+        if said.done {
+            self.done = true;
+            self.ended = Some(self.at_end(None));
+            if !self.is_complete() {
+                return;
+            }
+        }
+        if said.empty_choices && !self.usage_to_client {
+            return;
+        }
+        if frame.is_canonical() || !matches!(self.dialect, Dialect::Chat | Dialect::Completions) {
+            out.extend_from_slice(frame.bytes());
+        } else {
+            out.extend_from_slice(&write_data(&frame.data().unwrap_or_default()));
+        }
+    }
+
+    /// After all choices have finished well an error changes nothing: the answer is whole.
+    fn after_error(&self, error: BackendError) -> Result<(), Failure> {
+        if self.is_complete() {
+            return Ok(());
+        }
+        Err(Failure { fault: fault_of(&error.diagnosis), detail: error.message.clone(), error: Some(error) })
+    }
+
+    /// Notes which choices have begun and finished; a bad finish reason is handed back.
+    fn track(&mut self, said: &Said) -> Option<String> {
+        for choice in &said.choices {
+            match &choice.finish {
+                None if self.open_choices.contains(&choice.index) => {}
+                None => self.open_choices.push(choice.index),
+                Some(Finish::Good(_)) => {
+                    self.open_choices.retain(|open| *open != choice.index);
+                    self.finished = true;
+                }
+                Some(Finish::Bad(reason)) => return Some(reason.chars().take(40).collect()),
+            }
+        }
+        None
+    }
+}
+
+/// How long a stream may be silent before it is given up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Silence {
+    /// Until the first token.
+    pub(crate) first_token: Duration,
+    /// Between tokens.
+    pub(crate) stall: Duration,
+}

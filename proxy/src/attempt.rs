@@ -1,0 +1,235 @@
+//! One try at one backend, up to the first content that may be shown.
+//!
+//! Until then every fault can be taken to another backend unseen: whatever the status line said, the answer counts as
+//! begun only when content (or a good finish) is in hand. An attempt never talks to the client.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, header};
+use switchback_parsers::chunk::{Dialect, Finish, Said};
+use switchback_parsers::diagnosis::{BackendError, Diagnosis, diagnose};
+use switchback_policies::facts::BackendState;
+use switchback_policies::failover::{self, Fault};
+use tokio::time::Instant;
+
+use crate::answer::relay::{AnswerStream, Silence};
+use crate::backend::client::{ClientError, Reply, ReplyBody};
+use crate::backend::decode::Decoder;
+use crate::backend::{Backend, headers};
+use crate::call::Call;
+
+/// The longest error body that is read.
+const ERROR_LIMIT: usize = 1 << 20;
+
+/// The longest plain answer that is read: long outputs with many choices and log probabilities.
+const ANSWER_LIMIT: usize = 512 << 20;
+
+/// Frames that may be held before the first content: role chunks and progress reports.
+const HELD_LIMIT: usize = 256 << 10;
+
+/// How long a silent answer of a backend that no longer accepts connections is waited for. vLLM takes seconds to say that
+/// its engine died, and a server that drains never says it.
+const DOWN_GRACE: Duration = Duration::from_secs(10);
+
+/// Why an attempt failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) fault: Fault,
+    /// For the log, never for the client.
+    pub(crate) detail: String,
+    /// What the backend said, if it said something.
+    pub(crate) error: Option<BackendError>,
+}
+
+impl Failure {
+    pub(crate) fn new(fault: Fault, detail: impl Into<String>) -> Self {
+        Self { fault, detail: detail.into(), error: None }
+    }
+}
+
+/// An answer that has begun.
+#[derive(Debug)]
+pub(crate) enum Started {
+    /// A stream; the bytes were read before its first content and belong in front.
+    Stream(Box<AnswerStream>, Bytes),
+    /// A whole answer.
+    Whole { headers: HeaderMap, body: Bytes, said: Box<Said> },
+    /// An answer that passes unread.
+    Unread { headers: HeaderMap, status: http::StatusCode, body: ReplyBody, unpack: Decoder },
+}
+
+/// What an attempt needs besides the call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) silence: Silence,
+    /// Chunks that hold nothing but usage are passed on.
+    pub(crate) usage_to_client: bool,
+    /// The least that the prompt has, if the backend's own count is to be checked against it.
+    pub(crate) least_prompt: Option<u64>,
+}
+
+/// Sends the body to a backend and waits for its first content.
+pub(crate) async fn attempt(backend: &Arc<Backend>, call: &Call, body: Bytes, terms: Terms) -> Result<Started, Failure> {
+    let started = Instant::now();
+    let headers = headers::to_backend(&call.headers, &backend.config);
+    let sending = backend.send(call.method.clone(), &call.endpoint.path, headers, body);
+    let first_token = (call.stream && call.endpoint.dialect.is_some()).then(|| started + terms.silence.first_token);
+    let reply = match unless_silent(backend, first_token, sending).await? {
+        Ok(reply) => reply,
+        Err(error @ ClientError::Connect(_)) => return Err(Failure::new(Fault::Unreachable, error.to_string())),
+        Err(error @ ClientError::Lost(_)) => return Err(Failure::new(Fault::ConnectionLost, error.to_string())),
+    };
+    let unpack = Decoder::of(&reply.head.headers).map_err(|error| Failure::new(Fault::Other, error.to_string()))?;
+    if !reply.head.status.is_success() {
+        return Err(refused(backend, reply, unpack).await);
+    }
+    let passed = headers::to_client(&reply.head.headers);
+    let Some(dialect) = call.endpoint.dialect else {
+        return Ok(Started::Unread { headers: passed, status: reply.head.status, body: reply.body, unpack });
+    };
+    if call.stream {
+        let is_stream = reply
+            .head
+            .headers
+            .get(header::CONTENT_TYPE)
+            .is_some_and(|value| value.as_bytes().to_ascii_lowercase().starts_with(b"text/event-stream"));
+        if !is_stream {
+            return Err(refused(backend, reply, unpack).await);
+        }
+        let stream = AnswerStream::new(reply.body, unpack, dialect, backend.engine(), terms.usage_to_client);
+        return first_content(backend, stream, started, terms.silence).await;
+    }
+    whole(backend, dialect, passed, reply.body, unpack, terms.least_prompt).await
+}
+
+async fn first_content(
+    backend: &Arc<Backend>,
+    mut stream: AnswerStream,
+    started: Instant,
+    silence: Silence,
+) -> Result<Started, Failure> {
+    let mut held = BytesMut::new();
+    let mut deadline = started + silence.first_token;
+    loop {
+        match unless_silent(backend, Some(deadline), stream.next()).await? {
+            Ok(progress) => {
+                held.extend_from_slice(&progress.bytes);
+                if progress.content || stream.is_complete() || held.len() > HELD_LIMIT {
+                    return Ok(Started::Stream(Box::new(stream), held.freeze()));
+                }
+                if progress.token {
+                    deadline = Instant::now() + silence.stall;
+                }
+            }
+            Err(Ok(())) => return Ok(Started::Stream(Box::new(stream), held.freeze())),
+            Err(Err(failure)) => return Err(failure),
+        }
+    }
+}
+
+async fn whole(
+    backend: &Arc<Backend>,
+    dialect: Dialect,
+    headers: HeaderMap,
+    mut body: ReplyBody,
+    mut unpack: Decoder,
+    least_prompt: Option<u64>,
+) -> Result<Started, Failure> {
+    let bytes = unless_silent(backend, None, read_all(&mut body, &mut unpack, ANSWER_LIMIT)).await??;
+    let said = dialect.read_answer(&bytes);
+    if said.error || said.unreadable {
+        let error = diagnose(backend.engine(), 200, &bytes);
+        return Err(Failure { fault: fault_of(&error.diagnosis), detail: error.message.clone(), error: Some(error) });
+    }
+    for choice in &said.choices {
+        match &choice.finish {
+            Some(Finish::Good(_)) => {}
+            Some(Finish::Bad(reason)) => {
+                return Err(Failure::new(Fault::Aborted, format!("finish reason `{reason}`")));
+            }
+            None => return Err(Failure::new(Fault::Aborted, "answer has no finish reason")),
+        }
+    }
+    if said.choices.is_empty() {
+        return Err(Failure::new(Fault::Other, "answer has no choices"));
+    }
+    if let (Some(said), Some(counted)) = (said.usage.and_then(|usage| usage.prompt_tokens), least_prompt)
+        && failover::silently_truncated(said, counted)
+    {
+        return Err(Failure::new(Fault::SilentTruncation { said, counted }, "prompt was shortened"));
+    }
+    Ok(Started::Whole { headers, body: bytes, said: Box::new(said) })
+}
+
+/// A reply that is no answer.
+async fn refused(backend: &Arc<Backend>, reply: Reply, mut unpack: Decoder) -> Failure {
+    let Reply { head, mut body } = reply;
+    let bytes = match unless_silent(backend, None, read_all(&mut body, &mut unpack, ERROR_LIMIT)).await {
+        Ok(Ok(bytes)) => bytes,
+        // The status alone has to do.
+        Ok(Err(_)) | Err(_) => Bytes::new(),
+    };
+    let error = diagnose(backend.engine(), head.status.as_u16(), &bytes);
+    Failure { fault: fault_of(&error.diagnosis), detail: format!("{}: {}", head.status.as_u16(), error.message), error: Some(error) }
+}
+
+async fn read_all(body: &mut ReplyBody, unpack: &mut Decoder, limit: usize) -> Result<Bytes, Failure> {
+    let mut bytes = BytesMut::new();
+    while let Some(piece) = body.next().await {
+        let piece = piece.map_err(|error| Failure::new(Fault::ConnectionLost, error.to_string()))?;
+        let piece = unpack.push(piece).map_err(|error| Failure::new(Fault::Other, error.to_string()))?;
+        bytes.extend_from_slice(&piece);
+        if bytes.len() > limit {
+            return Err(Failure::new(Fault::Other, format!("answer is longer than {limit} bytes")));
+        }
+    }
+    Ok(bytes.freeze())
+}
+
+/// Waits for something of a backend, but not beyond the deadline, and not long after the backend has gone.
+pub(crate) async fn unless_silent<T>(
+    backend: &Arc<Backend>,
+    deadline: Option<Instant>,
+    something: impl Future<Output = T>,
+) -> Result<T, Failure> {
+    let late = async {
+        match deadline {
+            Some(deadline) => tokio::time::sleep_until(deadline).await,
+            None => std::future::pending().await,
+        }
+    };
+    let gone = async {
+        loop {
+            backend.until(|state| state == BackendState::Down).await;
+            tokio::time::sleep(DOWN_GRACE).await;
+            if backend.state() == BackendState::Down {
+                break;
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        something = something => Ok(something),
+        () = late => Err(Failure::new(Fault::NoFirstToken, "no token in time")),
+        () = gone => Err(Failure::new(Fault::ConnectionLost, "backend went away without ending its answer")),
+    }
+}
+
+/// What a diagnosis means for the request.
+pub(crate) fn fault_of(diagnosis: &Diagnosis) -> Fault {
+    match *diagnosis {
+        Diagnosis::OutOfMemory => Fault::OutOfMemory,
+        Diagnosis::EngineDead => Fault::EngineDead,
+        Diagnosis::ContextTooLong { prompt, limit } => Fault::TooLong { prompt, limit },
+        Diagnosis::Loading => Fault::Loading,
+        Diagnosis::Overloaded => Fault::Overloaded,
+        Diagnosis::ParserFailed => Fault::ParserFailed,
+        Diagnosis::ModelUnknown => Fault::ModelUnknown,
+        Diagnosis::NotServed => Fault::NotServed,
+        Diagnosis::Unauthorized => Fault::Unauthorized,
+        Diagnosis::ClientFault => Fault::ClientMistake,
+        Diagnosis::Other => Fault::Other,
+    }
+}

@@ -1,0 +1,109 @@
+//! One request as the pipeline sees it: what the client sent, read once, and where it wants to go.
+//!
+//! The body stays as it came; reading borrows from it. Nothing here decides anything.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, header};
+use switchback_parsers::chunk::Dialect;
+use switchback_parsers::request::ChatRequest;
+use tokio::time::Instant;
+
+use crate::error::ApiError;
+
+/// An endpoint of the API, without the `/v1` that clients put before it once, twice or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Endpoint {
+    /// Path and query as the backend gets them, `/v1` included.
+    pub(crate) path: String,
+    /// How its answers are read; `None`: they pass unread (embeddings, audio, counts …).
+    pub(crate) dialect: Option<Dialect>,
+}
+
+impl Endpoint {
+    /// The endpoint at a path that has lost its `/v1`.
+    pub(crate) fn at(path: &str, query: Option<&str>) -> Self {
+        let dialect = match path {
+            "/chat/completions" => Some(Dialect::Chat),
+            "/completions" => Some(Dialect::Completions),
+            "/responses" => Some(Dialect::Responses),
+            "/messages" => Some(Dialect::Messages),
+            _ => None,
+        };
+        let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+        Self { path: format!("/v1{path}{query}"), dialect }
+    }
+}
+
+/// A request.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) id: String,
+    pub(crate) accepted: Instant,
+    pub(crate) method: Method,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    /// The body as JSON; `None` for forms and the like.
+    pub(crate) request: Option<Arc<ChatRequest>>,
+    pub(crate) model: Option<String>,
+    pub(crate) stream: bool,
+}
+
+impl Call {
+    /// Reads a body.
+    pub(crate) fn read(
+        id: String,
+        accepted: Instant,
+        method: Method,
+        endpoint: Endpoint,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Self, ApiError> {
+        let is_form = headers
+            .get(header::CONTENT_TYPE)
+            .is_some_and(|value| value.as_bytes().to_ascii_lowercase().starts_with(b"multipart/"));
+        let request = if is_form && endpoint.dialect.is_none() {
+            None
+        } else {
+            let request = ChatRequest::parse(body.clone()).map_err(|error| refused(&error))?;
+            if endpoint.dialect == Some(Dialect::Chat) {
+                request.check_chat().map_err(|error| refused(&error))?;
+            }
+            Some(Arc::new(request))
+        };
+        let model = match &request {
+            Some(request) => request.model().map(std::borrow::Cow::into_owned),
+            None => form_field(&body, "model"),
+        };
+        let stream = request.as_ref().is_some_and(|request| request.stream());
+        Ok(Self { id, accepted, method, endpoint, headers, body, request, model, stream })
+    }
+}
+
+fn refused(error: &switchback_parsers::request::RequestError) -> ApiError {
+    ApiError::invalid_body(error.to_string(), error.param().map(|param| param.to_string()))
+}
+
+/// A short text field of a multipart form, found without unpacking the form: forms carry audio of many megabytes.
+fn form_field(body: &[u8], name: &str) -> Option<String> {
+    let mark = format!("name=\"{name}\"\r\n\r\n");
+    let start = memchr::memmem::find(body, mark.as_bytes())? + mark.len();
+    let rest = body.get(start..)?.get(..256.min(body.len() - start))?;
+    let end = memchr::memmem::find(rest, b"\r\n")?;
+    std::str::from_utf8(&rest[..end]).ok().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_of_a_form_is_found() {
+        let form = b"--x\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper-1\r\n--x--\r\n";
+        assert_eq!(form_field(form, "model").as_deref(), Some("whisper-1"));
+        assert_eq!(form_field(form, "language"), None);
+        assert_eq!(form_field(b"name=\"model\"\r\n\r\n", "model"), None);
+    }
+}

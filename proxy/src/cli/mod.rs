@@ -1,0 +1,112 @@
+//! The command line. `serve` is what runs without a command.
+//!
+//! Results go to standard output, logs to standard error. Exit codes: 0 done, 1 failed, 2 wrong use, 64 a configuration that
+//! makes no sense (before any port is opened).
+
+mod demo;
+mod rig;
+mod serve;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// An OpenAI-compatible routing proxy with tool-call repair for self-hosted backends.
+#[derive(Debug, Parser)]
+#[command(name = "switchback", version, about, long_about = None)]
+struct Cli {
+    /// Configuration file; absent: ./switchback.toml, then switchback/switchback.toml in the user's configuration folder
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the API (the default)
+    Serve {
+        /// Address and port, instead of the configured one
+        #[arg(long, value_name = "ADDRESS")]
+        listen: Option<SocketAddr>,
+    },
+    /// Simulated backends with the published prefill cliffs; no GPU needed
+    Rig(rig::RigArgs),
+    /// A long prompt kills a simulated card without the proxy, and is answered with it; then both stay up to play with
+    Demo(demo::DemoArgs),
+}
+
+/// Why a command failed; the exit code follows from it.
+#[derive(Debug)]
+enum Failed {
+    Configuration(String),
+    Other(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failed {
+    fn from(error: E) -> Self {
+        Self::Other(error.into())
+    }
+}
+
+/// Runs the program.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let quiet = matches!(cli.command, Some(Command::Demo(_)));
+    crate::telemetry::log::start(if quiet { "warn,switchback=error" } else { "info" });
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return report(&Failed::Other(error.into())),
+    };
+    let config = cli.config;
+    let result = runtime.block_on(async {
+        match cli.command.unwrap_or(Command::Serve { listen: None }) {
+            Command::Serve { listen } => serve::run(config, listen).await,
+            Command::Rig(args) => rig::run(args).await,
+            Command::Demo(args) => demo::run(args).await,
+        }
+    });
+    // Loading a vocabulary cannot be interrupted; nobody waits for it.
+    runtime.shutdown_background();
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failed) => report(&failed),
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "the program's own last words")]
+fn report(failed: &Failed) -> ExitCode {
+    match failed {
+        Failed::Configuration(text) => {
+            eprintln!("error: {text}");
+            ExitCode::from(64)
+        }
+        Failed::Other(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints a line of a result. A reader that has gone away is no failure.
+fn say(line: impl std::fmt::Display) {
+    use std::io::Write as _;
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}");
+    let _ = out.flush();
+}
+
+/// Resolves on SIGINT or SIGTERM.
+async fn asked_to_stop() -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}

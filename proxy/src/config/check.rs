@@ -1,0 +1,286 @@
+//! From the file as written to a configuration that makes sense, with all complaints at once.
+//!
+//! A complaint names the key, what stands there, and what would be right. Nothing is opened here but the files with keys.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use http::uri::{Authority, Uri};
+use switchback_parsers::diagnosis::Engine;
+use switchback_policies::decision::Settings;
+use switchback_policies::session::LoopLimit;
+
+use super::{Answer, Backend, Config, Failover, Model, Probe, Server, file, secret};
+
+/// TOML's own message, with the nearest known key where a key is unknown.
+pub(super) fn syntax(error: &toml::de::Error) -> String {
+    let mut text = error.to_string().trim_end().to_owned();
+    let message = error.message();
+    if let Some(rest) = message.strip_prefix("unknown field `") {
+        let mut names = rest.split('`');
+        let unknown = names.next().unwrap_or_default();
+        // What follows is `, expected one of `, a name, `, `, a name …: every second piece is a name.
+        let known: Vec<&str> = names.skip(1).step_by(2).collect();
+        if let Some(near) = nearest(unknown, known.iter().copied()) {
+            text.push_str(&format!("\nhint: did you mean `{near}`?"));
+        }
+    }
+    text
+}
+
+/// The name that is nearest to what was written, if it is near at all.
+pub(crate) fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .map(|name| (strsim::normalized_damerau_levenshtein(written, name), name))
+        .filter(|(likeness, _)| *likeness >= 0.5)
+        .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .map(|(_, name)| name)
+}
+
+/// Checks the whole file.
+pub(super) fn check(file: file::File, base: &Path) -> Result<Config, Vec<String>> {
+    let mut complaints = Vec::new();
+    let server = server(file.server, base, &mut complaints);
+    let backends: Vec<Backend> =
+        file.backend.into_iter().filter_map(|written| backend(written, &mut complaints)).collect();
+    repeated(backends.iter().map(|backend| backend.name.as_str()), "[[backend]] name", &mut complaints);
+    let models: Vec<Model> =
+        file.model.into_iter().map(|written| model(written, &backends, base, &mut complaints)).collect();
+    let names = models.iter().flat_map(|model| std::iter::once(&model.name).chain(&model.aliases));
+    repeated(names.map(String::as_str), "[[model]] name or alias", &mut complaints);
+    if backends.is_empty() && complaints.is_empty() {
+        complaints.push(
+            "no [[backend]] is configured\nhint: add one, e.g. `[[backend]]`, `name = \"local\"`, \
+             `url = \"http://127.0.0.1:8000\"`"
+                .to_owned(),
+        );
+    }
+    let failover = failover(&file.failover, &mut complaints);
+    let answer = answer(&file.answer, &mut complaints);
+    if file.probe.interval.is_zero() || file.probe.timeout.is_zero() {
+        complaints.push("[probe] interval and timeout must be above 0".to_owned());
+    }
+    let probe = Probe { interval: file.probe.interval, timeout: file.probe.timeout };
+    match server {
+        Some(server) if complaints.is_empty() => Ok(Config { server, backends, models, failover, answer, probe }),
+        _ => Err(complaints),
+    }
+}
+
+fn server(written: file::Server, base: &Path, complaints: &mut Vec<String>) -> Option<Server> {
+    let mut keys = Vec::new();
+    let from_env = written.api_keys_env.as_deref().map(secret::keys_from_env);
+    let from_file = written.api_keys_file.as_deref().map(|path| secret::keys_from_file(&base.join(path)));
+    for (key, found) in [("api_keys_env", from_env), ("api_keys_file", from_file)] {
+        match found {
+            Some(Ok(found)) => keys.extend(found),
+            Some(Err(problem)) => complaints.push(format!("[server] {key}: {problem}")),
+            None => {}
+        }
+    }
+    if written.max_connections == 0 {
+        complaints.push("[server] max_connections must be above 0".to_owned());
+    }
+    for origin in &written.allowed_origins {
+        let is_origin = origin == "*"
+            || origin.parse::<Uri>().is_ok_and(|uri| {
+                uri.scheme().is_some() && uri.authority().is_some() && uri.path() == "/" && !origin.ends_with('/')
+            });
+        if !is_origin {
+            complaints.push(format!(
+                "[server] allowed_origins: \"{origin}\" is not an origin\nhint: scheme, host and port without a path, e.g. \
+                 \"http://192.168.1.5:3000\""
+            ));
+        }
+    }
+    let listen = match written.listen.parse::<SocketAddr>() {
+        Ok(listen) => listen,
+        Err(_) => {
+            complaints.push(format!(
+                "[server] listen: \"{}\" is not an address and port\nhint: \"127.0.0.1:4000\", or \"0.0.0.0:4000\" for all \
+                 interfaces",
+                written.listen
+            ));
+            return None;
+        }
+    };
+    let server = Server {
+        listen,
+        keys,
+        open: written.open,
+        allowed_origins: written.allowed_origins,
+        max_body: written.max_body,
+        max_connections: written.max_connections,
+        read_timeout: written.read_timeout,
+        idle_timeout: written.idle_timeout,
+        drain: written.drain,
+    };
+    let keys_failed = server.keys.is_empty() && (written.api_keys_env.is_some() || written.api_keys_file.is_some());
+    complaints.extend(exposure(&server).filter(|_| !keys_failed));
+    Some(server)
+}
+
+/// Listening beyond loopback must be meant.
+pub(super) fn exposure(server: &Server) -> Option<String> {
+    (!server.listen.ip().is_loopback() && server.keys.is_empty() && !server.open).then(|| {
+        format!(
+            "[server] listen: {} can be reached from other machines, and no keys are set\nhint: set api_keys_env or \
+             api_keys_file, or open = true if everybody who reaches this port may use it",
+            server.listen
+        )
+    })
+}
+
+fn backend(written: file::Backend, complaints: &mut Vec<String>) -> Option<Backend> {
+    let name = written.name;
+    let mut complain = |text: String| complaints.push(format!("[[backend]] {name}: {text}"));
+    let header_safe = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
+    if !header_safe {
+        complain("a name is one word of visible ascii characters, since it is sent in headers".to_owned());
+    }
+    let engine = match written.engine.as_deref().map(str::parse::<Engine>) {
+        Some(Ok(engine)) => Some(engine),
+        Some(Err(_)) => {
+            complain(format!(
+                "unknown engine \"{}\"\nhint: vllm, llama-cpp, ik-llama, sglang, ollama, lm-studio, tgi or other; absent: \
+                 it is asked",
+                written.engine.as_deref().unwrap_or_default()
+            ));
+            None
+        }
+        None => None,
+    };
+    if written.window == Some(0) || written.limit.single == Some(0) {
+        complain("window and limit must be above 0".to_owned());
+    }
+    if let (Some(single), Some(window)) = (written.limit.single, written.window)
+        && single > window
+    {
+        complain(format!("limit.single {single} is above the window {window}"));
+    }
+    let key = match written.api_key_env.as_deref().map(secret::keys_from_env) {
+        Some(Ok(mut keys)) if keys.len() == 1 => keys.pop(),
+        Some(Ok(_)) => {
+            complain("api_key_env holds several keys, a backend takes one".to_owned());
+            None
+        }
+        Some(Err(problem)) => {
+            complain(format!("api_key_env: {problem}"));
+            None
+        }
+        None => None,
+    };
+    match address(&written.url) {
+        Ok((authority, prefix)) => Some(Backend {
+            authority,
+            prefix,
+            engine,
+            window: written.window,
+            single: written.limit.single,
+            model: written.model,
+            images: written.images.unwrap_or(true),
+            key,
+            name,
+        }),
+        Err(problem) => {
+            complain(format!("url \"{}\": {problem}\nhint: e.g. \"http://127.0.0.1:8000\"", written.url));
+            None
+        }
+    }
+}
+
+/// Host and port, and the path before `/v1`. People paste base URLs with and without `/v1`; both mean the same.
+fn address(url: &str) -> Result<(Authority, String), &'static str> {
+    let uri: Uri = url.trim().parse().map_err(|_| "not a url")?;
+    match uri.scheme_str() {
+        Some("http") => {}
+        Some("https") => return Err("https to backends is not supported: they are reached over http"),
+        _ => return Err("must start with http://"),
+    }
+    let authority = uri.authority().ok_or("has no host")?;
+    if authority.as_str().contains('@') {
+        return Err("must not hold a user or password: use api_key_env");
+    }
+    if uri.query().is_some() {
+        return Err("must not hold a query");
+    }
+    let host = authority.host();
+    let port = authority.port_u16().unwrap_or(80);
+    let authority: Authority = format!("{host}:{port}").parse().map_err(|_| "has no usable host")?;
+    let path = uri.path().trim_end_matches('/');
+    let prefix = path.strip_suffix("/v1").unwrap_or(path).trim_end_matches('/');
+    Ok((authority, prefix.to_owned()))
+}
+
+fn model(written: file::Model, backends: &[Backend], base: &Path, complaints: &mut Vec<String>) -> Model {
+    let mut positions = Vec::new();
+    for name in &written.backends {
+        match backends.iter().position(|backend| backend.name == *name) {
+            Some(position) if positions.contains(&position) => {
+                complaints.push(format!("[[model]] {}: backend {name} is listed twice", written.name));
+            }
+            Some(position) => positions.push(position),
+            None => {
+                let near = nearest(name, backends.iter().map(|backend| backend.name.as_str()));
+                let hint = near.map(|near| format!("\nhint: did you mean {near}?")).unwrap_or_default();
+                complaints.push(format!("[[model]] {}: there is no backend {name}{hint}", written.name));
+            }
+        }
+    }
+    if written.backends.is_empty() {
+        positions = (0..backends.len()).collect();
+    }
+    Model {
+        name: written.name,
+        aliases: written.aliases,
+        backends: positions,
+        tokenizer: written.tokenizer.map(|path| base.join(path)),
+    }
+}
+
+fn repeated<'a>(names: impl Iterator<Item = &'a str>, what: &str, complaints: &mut Vec<String>) {
+    let mut seen = std::collections::HashSet::new();
+    for name in names {
+        if !seen.insert(name) {
+            complaints.push(format!("{what} {name} is used twice"));
+        }
+    }
+}
+
+fn failover(written: &file::Failover, complaints: &mut Vec<String>) -> Failover {
+    if written.attempts == 0 {
+        complaints.push("[failover] attempts must be above 0".to_owned());
+    }
+    for (key, value) in [
+        ("connect", written.connect),
+        ("first_token", written.first_token),
+        ("stall", written.stall),
+        ("keep_alive", written.keep_alive),
+    ] {
+        if value.is_zero() {
+            complaints.push(format!("[failover] {key} must be above 0"));
+        }
+    }
+    Failover {
+        attempts: written.attempts,
+        connect: written.connect,
+        first_token: written.first_token,
+        stall: written.stall,
+        hold_head: written.hold_head,
+        keep_alive: written.keep_alive,
+        loading: written.loading,
+        death_is_overflow_above: written.death_is_overflow_above,
+        silent_truncation: written.silent_truncation,
+    }
+}
+
+fn answer(written: &file::Answer, complaints: &mut Vec<String>) -> Answer {
+    if written.overflow_loop.count == 0 {
+        complaints.push("[answer] overflow_loop.count must be above 0".to_owned());
+    }
+    Answer {
+        usage: written.usage,
+        settings: Settings { headroom: written.compaction_headroom, margin: written.window_margin },
+        overflow_loop: LoopLimit { count: written.overflow_loop.count, within: written.overflow_loop.within },
+    }
+}

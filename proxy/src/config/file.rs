@@ -1,0 +1,177 @@
+//! The configuration as it is written: one struct per table of the TOML file, every key optional, unknown keys refused.
+//!
+//! Only reading happens here. Whether the values make sense together is for [`super::check`]; nothing else in the
+//! program sees these types.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::words;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct File {
+    pub(super) server: Server,
+    pub(super) backend: Vec<Backend>,
+    pub(super) model: Vec<Model>,
+    pub(super) failover: Failover,
+    pub(super) answer: Answer,
+    pub(super) probe: Probe,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Server {
+    pub(super) listen: String,
+    pub(super) api_keys_env: Option<String>,
+    pub(super) api_keys_file: Option<PathBuf>,
+    pub(super) open: bool,
+    pub(super) allowed_origins: Vec<String>,
+    #[serde(deserialize_with = "words::size")]
+    pub(super) max_body: usize,
+    pub(super) max_connections: usize,
+    #[serde(deserialize_with = "words::duration")]
+    pub(super) read_timeout: Duration,
+    #[serde(deserialize_with = "words::duration")]
+    pub(super) idle_timeout: Duration,
+    #[serde(deserialize_with = "words::duration")]
+    pub(super) drain: Duration,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:4000".to_owned(),
+            api_keys_env: None,
+            api_keys_file: None,
+            open: false,
+            allowed_origins: Vec::new(),
+            max_body: 64 << 20,
+            max_connections: 1024,
+            read_timeout: Duration::from_secs(30),
+            // Agents pool their sockets for up to 90 s; a server that closes earlier breaks their next request.
+            idle_timeout: Duration::from_secs(130),
+            drain: Duration::from_secs(120),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Backend {
+    pub(super) name: String,
+    pub(super) url: String,
+    pub(super) engine: Option<String>,
+    pub(super) window: Option<u64>,
+    #[serde(default)]
+    pub(super) limit: Limit,
+    pub(super) model: Option<String>,
+    pub(super) images: Option<bool>,
+    pub(super) api_key_env: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Limit {
+    pub(super) single: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Model {
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) aliases: Vec<String>,
+    #[serde(default)]
+    pub(super) backends: Vec<String>,
+    pub(super) tokenizer: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Failover {
+    pub(super) attempts: usize,
+    #[serde(deserialize_with = "words::duration")]
+    pub(super) connect: Duration,
+    #[serde(deserialize_with = "words::duration")]
+    pub(super) first_token: Duration,
+    #[serde(deserialize_with = "words::duration")]
+    pub(super) stall: Duration,
+    #[serde(deserialize_with = "words::duration")]
+    pub(super) hold_head: Duration,
+    #[serde(deserialize_with = "words::duration")]
+    pub(super) keep_alive: Duration,
+    #[serde(deserialize_with = "words::duration")]
+    pub(super) loading: Duration,
+    pub(super) death_is_overflow_above: u64,
+    pub(super) silent_truncation: bool,
+}
+
+impl Default for Failover {
+    fn default() -> Self {
+        Self {
+            attempts: 3,
+            connect: Duration::from_secs(2),
+            first_token: Duration::from_secs(300),
+            stall: Duration::from_secs(120),
+            hold_head: Duration::from_secs(5),
+            keep_alive: Duration::from_secs(10),
+            loading: Duration::from_secs(180),
+            // Below that no published cliff of a 24 GB card kills a single prompt.
+            death_is_overflow_above: 20_000,
+            silent_truncation: true,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Answer {
+    pub(super) usage: Usage,
+    pub(super) compaction_headroom: u64,
+    pub(super) window_margin: u64,
+    pub(super) overflow_loop: OverflowLoop,
+}
+
+impl Default for Answer {
+    fn default() -> Self {
+        Self {
+            usage: Usage::IfAsked,
+            compaction_headroom: 0,
+            window_margin: 64,
+            overflow_loop: OverflowLoop { count: 8, within: Duration::from_secs(120) },
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Usage {
+    IfAsked,
+    Always,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OverflowLoop {
+    pub(super) count: usize,
+    #[serde(deserialize_with = "words::duration")]
+    pub(super) within: Duration,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Probe {
+    #[serde(deserialize_with = "words::duration")]
+    pub(super) interval: Duration,
+    #[serde(deserialize_with = "words::duration")]
+    pub(super) timeout: Duration,
+}
+
+impl Default for Probe {
+    fn default() -> Self {
+        Self { interval: Duration::from_secs(5), timeout: Duration::from_secs(2) }
+    }
+}

@@ -1,0 +1,172 @@
+//! Configuration: a TOML file, complete by default, checked as a whole before anything is opened.
+//!
+//! [`file`] is what was written, [`Config`] what it means; [`check`] leads from one to the other and tells all complaints
+//! at once. Secrets come from the environment or from files, never from the TOML file itself, and are never printed.
+
+mod check;
+mod file;
+mod secret;
+mod words;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::uri::Authority;
+use switchback_parsers::diagnosis::Engine;
+use switchback_policies::decision::Settings;
+use switchback_policies::session::LoopLimit;
+
+pub(crate) use check::nearest;
+pub(crate) use file::Usage;
+pub(crate) use secret::{Secret, matches_any};
+
+/// A checked configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub(crate) server: Server,
+    pub(crate) backends: Vec<Backend>,
+    pub(crate) models: Vec<Model>,
+    pub(crate) failover: Failover,
+    pub(crate) answer: Answer,
+    pub(crate) probe: Probe,
+}
+
+/// Where and how the proxy listens.
+#[derive(Clone, Debug)]
+pub(crate) struct Server {
+    pub(crate) listen: SocketAddr,
+    /// Empty: no key is asked for.
+    pub(crate) keys: Vec<Secret>,
+    /// Serve every Host name and listen beyond loopback although no keys are set.
+    pub(crate) open: bool,
+    pub(crate) allowed_origins: Vec<String>,
+    pub(crate) max_body: usize,
+    pub(crate) max_connections: usize,
+    pub(crate) read_timeout: Duration,
+    pub(crate) idle_timeout: Duration,
+    pub(crate) drain: Duration,
+}
+
+/// One backend, as configured. What it says of itself is found by probing.
+#[derive(Clone, Debug)]
+pub(crate) struct Backend {
+    pub(crate) name: String,
+    pub(crate) authority: Authority,
+    /// What stands before `/v1` in its paths: usually nothing.
+    pub(crate) prefix: String,
+    pub(crate) engine: Option<Engine>,
+    pub(crate) window: Option<u64>,
+    pub(crate) single: Option<u64>,
+    pub(crate) model: Option<String>,
+    pub(crate) images: bool,
+    pub(crate) key: Option<Secret>,
+}
+
+/// A name that clients may ask for, and the backends that serve it, in order of preference (positions in the list of backends).
+#[derive(Clone, Debug)]
+pub(crate) struct Model {
+    pub(crate) name: String,
+    pub(crate) aliases: Vec<String>,
+    pub(crate) backends: Vec<usize>,
+    pub(crate) tokenizer: Option<PathBuf>,
+}
+
+/// How long to wait for backends, and what to do when they fail.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failover {
+    pub(crate) attempts: usize,
+    pub(crate) connect: Duration,
+    pub(crate) first_token: Duration,
+    pub(crate) stall: Duration,
+    pub(crate) hold_head: Duration,
+    pub(crate) keep_alive: Duration,
+    pub(crate) loading: Duration,
+    pub(crate) death_is_overflow_above: u64,
+    pub(crate) silent_truncation: bool,
+}
+
+/// What answers look like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    pub(crate) usage: Usage,
+    pub(crate) settings: Settings,
+    pub(crate) overflow_loop: LoopLimit,
+}
+
+/// How backends are watched.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Probe {
+    pub(crate) interval: Duration,
+    pub(crate) timeout: Duration,
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It is not TOML, or has keys or values of the wrong kind. The text shows the place.
+    #[error("{text}")]
+    Syntax {
+        /// What is wrong, with line, column and the nearest known key.
+        text: String,
+    },
+    /// It is well-formed, but makes no sense.
+    #[error("{}", complaints.join("\n"))]
+    Complaints {
+        /// All of them, one sentence each.
+        complaints: Vec<String>,
+    },
+}
+
+impl Config {
+    /// Reads and checks a file. Relative paths in it are relative to the file.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+        Self::parse(&text, path.parent().unwrap_or(Path::new(".")))
+    }
+
+    /// Checks a configuration text; `base` is the folder that relative paths start from.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn parse(text: &str, base: &Path) -> Result<Self, ConfigError> {
+        let file: file::File =
+            toml::from_str(text).map_err(|error| ConfigError::Syntax { text: check::syntax(&error) })?;
+        check::check(file, base).map_err(|complaints| ConfigError::Complaints { complaints })
+    }
+
+    /// Where the file is looked for when none is named, in this order.
+    #[must_use]
+    pub fn usual_places() -> Vec<PathBuf> {
+        let config_home = std::env::var_os("XDG_CONFIG_HOME")
+            .map(PathBuf::from)
+            .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config")));
+        let mut places = vec![PathBuf::from("switchback.toml")];
+        places.extend(config_home.map(|home| home.join("switchback").join("switchback.toml")));
+        places
+    }
+
+    /// The same configuration on another address, as `--listen` asks.
+    ///
+    /// # Errors
+    /// As for a file that says so: listening beyond loopback needs keys or `open`.
+    pub fn listening_on(mut self, listen: SocketAddr) -> Result<Self, ConfigError> {
+        self.server.listen = listen;
+        match check::exposure(&self.server) {
+            Some(complaint) => Err(ConfigError::Complaints { complaints: vec![complaint] }),
+            None => Ok(self),
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Errors for clients: the one place that chooses a status and words a refusal, in every dialect.
+//!
+//! An error says what happened, the number, the limit and the way out. It never shows a backend's internals, a key, or a
+//! path of this machine. Before the head it is a response with a true status; after the head an event of the dialect.
+//!
+//! Codes, besides those of OpenAI (`context_length_exceeded`, `model_not_found`, `invalid_api_key`):
+//!
+//! | code | status | meaning |
+//! |---|---|---|
+//! | `invalid_body` | 400 | the body is no JSON object, or a member has the wrong kind |
+//! | `body_too_large` | 413 | longer than `max_body` |
+//! | `body_timeout` | 408 | the body stopped arriving |
+//! | `headers_too_large` | 431 | too many header fields |
+//! | `host_not_allowed`, `origin_not_allowed` | 403 | a web page or a name that this proxy was not opened for |
+//! | `not_found`, `method_not_allowed` | 404, 405 | no such path, or not with that method |
+//! | `images_not_supported` | 400 | no backend reads images |
+//! | `overflow_loop` | 400 | the session overflowed again and again |
+//! | `refused_by_backend` | 400 | a backend found a mistake in the request; its words follow |
+//! | `no_backend` | 503 | nobody who could serve this is up |
+//! | `backend_failed` | 502 | all attempts failed |
+//! | `backend_timeout` | 504 | no token in time, and nobody else left |
+//! | `answer_cut` | in a stream | the backend failed after content was shown |
+
+use axum::response::Response;
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode, header};
+use serde::Serialize;
+use switchback_parsers::chunk::Dialect;
+use switchback_policies::failover::Fault;
+
+use crate::answer::body::{Body, full};
+
+/// An error as a client gets it.
+#[derive(Clone, Debug)]
+pub(crate) struct ApiError {
+    pub(crate) status: StatusCode,
+    kind: &'static str,
+    pub(crate) code: &'static str,
+    param: Option<String>,
+    message: String,
+    hint: Option<String>,
+    retry_after: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct ErrorObject<'a> {
+    message: &'a str,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    param: Option<&'a str>,
+    code: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'a str>,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, kind: &'static str, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, kind, code, param: None, message: message.into(), hint: None, retry_after: None }
+    }
+
+    fn invalid(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(status, "invalid_request_error", code, message)
+    }
+
+    fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    fn param(mut self, param: Option<impl Into<String>>) -> Self {
+        self.param = param.map(Into::into);
+        self
+    }
+
+    /// The body is not what the path takes.
+    pub(crate) fn invalid_body(message: impl Into<String>, param: Option<String>) -> Self {
+        Self::invalid(StatusCode::BAD_REQUEST, "invalid_body", message).param(param)
+    }
+
+    /// The body is longer than the limit (both in bytes; the size is known only if the client announced it).
+    pub(crate) fn body_too_large(size: Option<u64>, limit: usize) -> Self {
+        let size = size.map_or_else(|| format!("more than {limit}"), |size| size.to_string());
+        let message = format!("body has {size} bytes, the limit is {limit}");
+        Self::invalid(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
+            .hint("shorten the conversation, or raise max_body in [server]")
+    }
+
+    /// No byte of the body for too long.
+    pub(crate) fn body_timeout(seconds: f64) -> Self {
+        let message = format!("no byte of the body arrived for {seconds} s");
+        Self::invalid(StatusCode::REQUEST_TIMEOUT, "body_timeout", message)
+    }
+
+    /// More header fields than any client sends.
+    pub(crate) fn headers_too_large(fields: usize, limit: usize) -> Self {
+        let message = format!("request has {fields} header fields, the limit is {limit}");
+        Self::invalid(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "headers_too_large", message)
+    }
+
+    /// The body ended before it was complete.
+    pub(crate) fn body_broken() -> Self {
+        Self::invalid(StatusCode::BAD_REQUEST, "invalid_body", "the connection failed before the body was complete")
+    }
+
+    /// No key, or a wrong one.
+    pub(crate) fn unauthorized(offered: bool) -> Self {
+        let message = if offered { "the api key is not one of this proxy's keys" } else { "no api key was sent" };
+        Self::invalid(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
+            .hint("send it as `authorization: Bearer KEY` or `x-api-key: KEY`")
+    }
+
+    /// A Host name that is not this machine's, while no keys are set.
+    pub(crate) fn host_not_allowed(host: &str) -> Self {
+        let host: String = host.chars().filter(|c| !c.is_control()).take(80).collect();
+        let message = format!("host `{host}` is not served: without api keys only loopback names are");
+        Self::invalid(StatusCode::FORBIDDEN, "host_not_allowed", message)
+            .hint("use http://127.0.0.1, set api keys, or set open = true in [server]")
+    }
+
+    /// A web page from elsewhere.
+    pub(crate) fn origin_not_allowed(origin: &str) -> Self {
+        let origin: String = origin.chars().filter(|c| !c.is_control()).take(120).collect();
+        let message = format!("web pages from `{origin}` are not allowed");
+        Self::invalid(StatusCode::FORBIDDEN, "origin_not_allowed", message)
+            .hint("add it to allowed_origins in [server]")
+    }
+
+    /// No such path.
+    pub(crate) fn not_found(path: &str) -> Self {
+        let path: String = path.chars().filter(|c| !c.is_control()).take(120).collect();
+        Self::invalid(StatusCode::NOT_FOUND, "not_found", format!("there is no path `{path}`"))
+            .hint("the base url ends in /v1, e.g. http://127.0.0.1:4000/v1")
+    }
+
+    /// The path exists, with another method.
+    pub(crate) fn method_not_allowed(method: &str, path: &str) -> Self {
+        let path: String = path.chars().filter(|c| !c.is_control()).take(120).collect();
+        Self::invalid(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", format!("`{path}` does not take {method}"))
+    }
+
+    /// A model that nobody serves; `known` are the names that are served.
+    pub(crate) fn model_not_found(model: &str, known: &[String], near: Option<&str>) -> Self {
+        let model: String = model.chars().filter(|c| !c.is_control()).take(120).collect();
+        let message = format!("model `{model}` is not served here; served: {}", known.join(", "));
+        let hint = near.map_or_else(|| "`auto` takes the first backend that fits".to_owned(), |near| {
+            format!("did you mean `{near}`?")
+        });
+        Self::invalid(StatusCode::NOT_FOUND, "model_not_found", message).param(Some("model")).hint(hint)
+    }
+
+    /// The prompt is longer than any backend carries. The wording holds both phrases that clients look for before they
+    /// shorten a conversation by themselves; the numbers are plain, since clients parse them.
+    pub(crate) fn context_length_exceeded(tokens: u64, limit: u64, hint: Option<String>) -> Self {
+        let message = format!(
+            "prompt is too long: {tokens} tokens > {limit} maximum. This model's maximum context length is {limit} tokens. \
+             However, your messages resulted in {tokens} tokens. Please reduce the length of the messages."
+        );
+        let mut error = Self::invalid(StatusCode::BAD_REQUEST, "context_length_exceeded", message).param(Some("messages"));
+        error.hint = hint;
+        error
+    }
+
+    /// A session that overflowed again and again: in words that no client takes for an overflow.
+    pub(crate) fn overflow_loop(count: usize, seconds: u64) -> Self {
+        let message = format!(
+            "this session had {count} refusals within {seconds} s because it does not fit; shortening it did not help, so it \
+             is stopped here"
+        );
+        Self::invalid(StatusCode::BAD_REQUEST, "overflow_loop", message)
+            .hint("start a new conversation, or use a backend with a larger window")
+    }
+
+    /// Only images stand in the way.
+    pub(crate) fn images_not_supported() -> Self {
+        Self::invalid(StatusCode::BAD_REQUEST, "images_not_supported", "no backend of this model reads images")
+            .param(Some("messages"))
+    }
+
+    /// A backend found a mistake in the request.
+    pub(crate) fn refused_by_backend(message: &str, param: Option<&str>) -> Self {
+        Self::invalid(StatusCode::BAD_REQUEST, "refused_by_backend", message).param(param)
+    }
+
+    /// Nobody serves this path.
+    pub(crate) fn path_not_served(path: &str) -> Self {
+        let message = format!("no backend of this model serves `{path}`");
+        Self::invalid(StatusCode::NOT_FOUND, "not_found", message)
+    }
+
+    /// Nobody who could serve the request is up.
+    pub(crate) fn no_backend(message: impl Into<String>, hint: impl Into<String>, retry_after: u64) -> Self {
+        let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", "no_backend", message).hint(hint);
+        error.retry_after = Some(retry_after);
+        error
+    }
+
+    /// All attempts failed.
+    pub(crate) fn backend_failed(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_GATEWAY, "server_error", "backend_failed", message)
+    }
+
+    /// Nobody produced a token in time.
+    pub(crate) fn backend_timeout(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "server_error", "backend_timeout", message)
+    }
+
+    /// The backend failed after content was shown: the answer above is not complete.
+    pub(crate) fn answer_cut(backend: &str, fault: Fault) -> Self {
+        let message = format!("the answer is not complete: backend {backend} failed ({fault}) after a part had been sent");
+        Self::new(StatusCode::BAD_GATEWAY, "server_error", "answer_cut", message)
+    }
+
+    /// Whether it is an overflow, which a session may loop on.
+    pub(crate) fn is_overflow(&self) -> bool {
+        self.code == "context_length_exceeded"
+    }
+
+    /// The error object's JSON, without its envelope.
+    fn object(&self) -> Vec<u8> {
+        let object = ErrorObject {
+            message: &self.message,
+            kind: self.kind,
+            param: self.param.as_deref(),
+            code: self.code,
+            hint: self.hint.as_deref(),
+        };
+        serde_json::to_vec(&object).unwrap_or_default()
+    }
+
+    /// As an event of a stream that has already begun, with the dialect's end marker.
+    pub(crate) fn event(&self, dialect: Dialect) -> Bytes {
+        let mut frame = dialect.error_frame(&self.object()).to_vec();
+        frame.extend_from_slice(dialect.end_marker().unwrap_or_default());
+        frame.into()
+    }
+
+    /// As a whole response. Anthropic's clients want a `type` beside the error.
+    pub(crate) fn response(&self, dialect: Option<Dialect>) -> Response<Body> {
+        let object = self.object();
+        let start: &[u8] =
+            if dialect == Some(Dialect::Messages) { br#"{"type":"error","error":"# } else { br#"{"error":"# };
+        let body = [start, &object, b"}"].concat();
+        let mut response = Response::new(full(body.into()));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+
+    /// For the log: one line.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+}

@@ -1,0 +1,81 @@
+//! Requests that go to a backend: the body is read whole, within its limits, and handed to the pipeline.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use bytes::{Bytes, BytesMut};
+use http::header;
+use http_body_util::BodyExt as _;
+use tokio::time::{Duration, Instant, timeout};
+
+use crate::answer::body::Body;
+use crate::answer::{Patience, respond};
+use crate::app::App;
+use crate::call::{Call, Endpoint};
+use crate::error::ApiError;
+use crate::guard::RequestId;
+use crate::pipeline;
+use crate::routes::goes_to_a_backend;
+
+/// Answers a request from a backend.
+pub(crate) async fn forward(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
+    let accepted = Instant::now();
+    let path = request.uri().path();
+    if !goes_to_a_backend(&request) {
+        return ApiError::not_found(path).response(None);
+    }
+    if request.method() != http::Method::POST {
+        return ApiError::method_not_allowed(request.method().as_str(), path).response(None);
+    }
+    let endpoint = Endpoint::at(path, request.uri().query());
+    let dialect = endpoint.dialect;
+    let id = request.extensions().get::<RequestId>().map(|id| id.0.clone()).unwrap_or_default();
+    let (head, body) = request.into_parts();
+    let announced = head.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let server = &app.config.server;
+    let call = match read(body, announced, server.max_body, server.read_timeout).await {
+        Ok(body) => Call::read(id, accepted, head.method, endpoint, head.headers, body),
+        Err(error) => Err(error),
+    };
+    let call = match call {
+        Ok(call) => call,
+        Err(error) => {
+            tracing::info!(code = error.code, reason = error.message(), "request refused");
+            return error.response(dialect);
+        }
+    };
+    let patience = Patience {
+        accepted,
+        hold_head: app.config.failover.hold_head,
+        keep_alive: app.config.failover.keep_alive,
+    };
+    respond(dialect, call.stream, patience, move |out| pipeline::run(app, call, out)).await
+}
+
+/// A path that is served, with another method.
+pub(crate) async fn wrong_method(request: Request) -> Response<Body> {
+    ApiError::method_not_allowed(request.method().as_str(), request.uri().path()).response(None)
+}
+
+async fn read(mut body: Body, announced: Option<u64>, limit: usize, silence: Duration) -> Result<Bytes, ApiError> {
+    if announced.is_some_and(|length| length > limit as u64) {
+        return Err(ApiError::body_too_large(announced, limit));
+    }
+    // An announced length is a claim: memory is taken as bytes arrive.
+    let mut bytes = BytesMut::with_capacity(announced.map_or(0, |length| length.min(1 << 20) as usize));
+    loop {
+        let frame = match timeout(silence, body.frame()).await {
+            Err(_) => return Err(ApiError::body_timeout(silence.as_secs_f64())),
+            Ok(None) => return Ok(bytes.freeze()),
+            Ok(Some(Err(_))) => return Err(ApiError::body_broken()),
+            Ok(Some(Ok(frame))) => frame,
+        };
+        if let Ok(data) = frame.into_data() {
+            if bytes.len() + data.len() > limit {
+                return Err(ApiError::body_too_large(announced, limit));
+            }
+            bytes.extend_from_slice(&data);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What the proxy answers itself: the model list, health, readiness, metrics. At once, whatever the backends do.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::response::Response;
+use http::{HeaderValue, StatusCode, header};
+use serde_json::{Value, json};
+use switchback_policies::facts::BackendState;
+
+use crate::answer::body::{Body, full};
+use crate::app::App;
+use crate::error::ApiError;
+use crate::models;
+
+/// The process runs.
+pub(crate) async fn health(State(app): State<Arc<App>>) -> Response<Body> {
+    answer(StatusCode::OK, &json!({ "status": "ok", "backends": states(&app) }))
+}
+
+/// At least one backend can be asked.
+pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response<Body> {
+    let ready = app.fleet.all().iter().any(|backend| backend.state() == BackendState::Up);
+    let (status, word) = if ready { (StatusCode::OK, "ready") } else { (StatusCode::SERVICE_UNAVAILABLE, "no backend is up") };
+    answer(status, &json!({ "status": word, "backends": states(&app) }))
+}
+
+/// Prometheus' text format.
+pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response<Body> {
+    let mut response = Response::new(full(app.metrics.text(&app.fleet).into()));
+    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+/// All names that may be asked for.
+pub(crate) async fn models(State(app): State<Arc<App>>) -> Response<Body> {
+    let cards: Vec<Value> = models::names(&app).iter().filter_map(|name| models::card(&app, name)).collect();
+    answer(StatusCode::OK, &json!({ "object": "list", "data": cards }))
+}
+
+/// One of them.
+pub(crate) async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Response<Body> {
+    let known = models::names(&app);
+    match models::card(&app, &name).filter(|_| known.contains(&name)) {
+        Some(card) => answer(StatusCode::OK, &card),
+        None => ApiError::model_not_found(&name, &known, None).response(None),
+    }
+}
+
+fn states(app: &App) -> Value {
+    let state = |backend: &Arc<crate::backend::Backend>| (backend.name().to_owned(), backend.state().to_string().into());
+    Value::Object(app.fleet.all().iter().map(state).collect())
+}
+
+fn answer(status: StatusCode, value: &Value) -> Response<Body> {
+    let mut response = Response::new(full(value.to_string().into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

@@ -1,0 +1,31 @@
+//! Switchback: an OpenAI-compatible routing proxy with tool-call repair.
+//!
+//! This crate is the shell: the only one that knows sockets, clocks and threads. What it reads it reads with
+//! `switchback_parsers`, what it decides it decides with `switchback_policies`. [`pipeline`] is the place to start reading.
+//!
+//! The library serves the binary and the tests; its public surface is [`Config`], [`Proxy`] (with its in-memory half
+//! [`Service`]) and [`cli`].
+
+mod answer;
+mod app;
+mod attempt;
+mod backend;
+mod call;
+pub mod cli;
+mod config;
+mod error;
+mod guard;
+mod handlers;
+mod measure;
+mod models;
+mod pipeline;
+mod record;
+mod retry;
+mod routes;
+mod server;
+mod session;
+mod telemetry;
+
+pub use backend::client::{Connect, Connecting, Io, Tcp};
+pub use config::{Config, ConfigError};
+pub use server::{Proxy, Service};

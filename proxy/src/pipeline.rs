@@ -1,0 +1,253 @@
+//! The life of one request, from the read body to the end of its answer. Reads like the table in ARCHITECTURE.md:
+//!
+//! measure → decide → attempt (→ the next candidate) → answer → record
+//!
+//! It is one future, polled by the response body that it feeds; dropping it at any point closes what it holds. The only
+//! way back is from a failed attempt to the next candidate, and only while nothing was shown.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use serde_json::Value;
+use switchback_parsers::chunk::Dialect;
+use switchback_parsers::edit::Edits;
+use switchback_policies::decision::{Choice, Decision, Rule, Unserved, decide};
+use switchback_policies::facts::{BackendFacts, RequestFacts};
+
+use crate::answer::relay::{AnswerStream, Silence};
+use crate::answer::{Head, Out, Piece, stream_headers};
+use crate::app::App;
+use crate::attempt::{Started, Terms, unless_silent};
+use crate::backend::Backend;
+use crate::backend::client::ReplyBody;
+use crate::backend::decode::Decoder;
+use crate::call::Call;
+use crate::config::Usage;
+use crate::error::ApiError;
+use crate::measure::{Measured, measure};
+use crate::models::{self, Target};
+use crate::record::{End, Outcome};
+use crate::retry::{Retry, Tried};
+use crate::session::Arrival;
+
+/// Everything that is known of a request once it is decided.
+pub(crate) struct Plan {
+    pub(crate) facts: RequestFacts,
+    pub(crate) measured: Measured,
+    pub(crate) backends: Vec<Arc<Backend>>,
+    pub(crate) backend_facts: Vec<BackendFacts>,
+    pub(crate) decision: Decision,
+}
+
+/// Runs a request to its end.
+pub(crate) async fn run(app: Arc<App>, call: Call, out: Out) {
+    let mut outcome = Outcome::open(&app, &call);
+    let session = app.sessions.key(&call);
+    let result = match plan(&app, &call, session).await {
+        Ok(plan) => {
+            outcome.measured = Some(plan.measured.clone());
+            serve(&app, &call, &plan, &mut outcome, &out).await
+        }
+        Err(error) => Err(error),
+    };
+    if let Err(error) = result {
+        if error.is_overflow() {
+            app.sessions.overflowed(session, app.now());
+        }
+        outcome.ends(End::Refused, Some(error.code));
+        if outcome.reason.is_empty() {
+            error.message().clone_into(&mut outcome.reason);
+        }
+        let headers = headers_of(&outcome, "none");
+        out.send(Piece::Refused(Box::new(error), headers)).await;
+    }
+}
+
+async fn plan(app: &App, call: &Call, session: u64) -> Result<Plan, ApiError> {
+    let arrival = app.sessions.arrive(session, app.now());
+    if let Arrival::Loops(limit) = arrival {
+        return Err(ApiError::overflow_loop(limit.count, limit.within.as_secs()));
+    }
+    let Target { backends, model } = models::resolve(app, call.model.as_deref())?;
+    let backends = app.fleet.at(&backends);
+    let backend_facts: Vec<BackendFacts> = backends.iter().map(|backend| backend.facts()).collect();
+    let measured = measure(call, &app.vocabularies, model, &backends, &backend_facts).await;
+    let images = call.request.as_ref().is_some_and(|request| request.messages().any(|message| message.has_image()));
+    let facts = RequestFacts {
+        prompt: measured.size,
+        output: call.request.as_ref().and_then(|request| request.output_limit()),
+        images,
+        may_fill: arrival == Arrival::MayFill,
+    };
+    let decision = decide(&facts, &backend_facts, app.config.answer.settings);
+    match decision.unserved(&facts) {
+        Some(Unserved::TooLong { tokens, limit }) => {
+            Err(ApiError::context_length_exceeded(tokens, limit, Some(decision.sentence(0, &facts, &backend_facts))))
+        }
+        Some(Unserved::NoImages) => Err(ApiError::images_not_supported()),
+        None => Ok(Plan { facts, measured, backends, backend_facts, decision }),
+    }
+}
+
+/// Tries the candidates in turn and relays the first answer that begins.
+async fn serve(app: &App, call: &Call, plan: &Plan, outcome: &mut Outcome, out: &Out) -> Result<(), ApiError> {
+    let wants_usage = call.request.as_ref().is_some_and(|request| request.wants_usage());
+    let terms = Terms {
+        silence: Silence { first_token: app.config.failover.first_token, stall: app.config.failover.stall },
+        usage_to_client: wants_usage || app.config.answer.usage == Usage::Always,
+        least_prompt: (app.config.failover.silent_truncation
+            && matches!(call.endpoint.dialect, Some(Dialect::Chat | Dialect::Completions)))
+        .then_some(plan.measured.least),
+    };
+    let base = base_edits(call);
+    let mut retry = Retry::new(app, call, plan);
+    while let Some((nth, choice)) = retry.next().await {
+        let backend = &plan.backends[choice.candidate.backend];
+        outcome.reason = plan.decision.sentence(nth, &plan.facts, &plan.backend_facts);
+        let body = edited(call, backend, choice, &base);
+        match crate::attempt::attempt(backend, call, body, terms).await {
+            Ok(started) => {
+                outcome.begins(backend.name());
+                relay(call, backend, started, terms.silence, outcome, out).await;
+                return Ok(());
+            }
+            Err(failure) => {
+                tracing::warn!(
+                    id = call.id,
+                    backend = backend.name(),
+                    fault = %failure.fault,
+                    detail = failure.detail,
+                    "attempt failed",
+                );
+                outcome.failed(backend.name(), failure.fault);
+                backend.on_fault(failure.fault);
+                if let Tried::Final = retry.failed(choice.candidate.backend, failure) {
+                    break;
+                }
+            }
+        }
+    }
+    Err(retry.error())
+}
+
+/// Passes an answer on to its end.
+async fn relay(call: &Call, backend: &Arc<Backend>, started: Started, silence: Silence, outcome: &mut Outcome, out: &Out) {
+    let mut headers = headers_of(outcome, backend.name());
+    match started {
+        Started::Stream(stream, first) => {
+            headers.extend(stream_headers());
+            out.send(Piece::Head(Head { status: StatusCode::OK, headers })).await;
+            relay_stream(backend, *stream, first, silence, outcome, out).await;
+        }
+        Started::Whole { headers: passed, body, said } => {
+            headers.extend(passed);
+            outcome.usage = said.usage;
+            outcome.ends(End::Answered, None);
+            out.send(Piece::Whole(Head { status: StatusCode::OK, headers }, body)).await;
+        }
+        Started::Unread { headers: passed, status, body, unpack } => {
+            headers.extend(passed);
+            out.send(Piece::Head(Head { status, headers })).await;
+            relay_unread(call, body, unpack, outcome, out).await;
+        }
+    }
+}
+
+async fn relay_stream(
+    backend: &Arc<Backend>,
+    mut stream: AnswerStream,
+    first: Bytes,
+    silence: Silence,
+    outcome: &mut Outcome,
+    out: &Out,
+) {
+    out.data(first).await;
+    let mut deadline = tokio::time::Instant::now() + silence.stall;
+    let failure = loop {
+        let next = unless_silent(backend, Some(deadline), stream.next()).await;
+        outcome.usage = stream.usage;
+        match next {
+            Ok(Ok(progress)) => {
+                if progress.token || progress.content {
+                    deadline = tokio::time::Instant::now() + silence.stall;
+                }
+                out.data(progress.bytes).await;
+            }
+            Ok(Err(Ok(()))) => return outcome.ends(End::Answered, None),
+            Ok(Err(Err(failure))) | Err(failure) => break failure,
+        }
+    };
+    if stream.is_complete() {
+        // The finish reason was shown; only the usage or the end marker is missing.
+        out.data(stream.end_marker()).await;
+        return outcome.ends(End::Answered, None);
+    }
+    tracing::warn!(backend = backend.name(), fault = %failure.fault, detail = failure.detail, "answer cut");
+    outcome.failed(backend.name(), failure.fault);
+    backend.on_fault(failure.fault);
+    let error = ApiError::answer_cut(backend.name(), failure.fault);
+    outcome.ends(End::Cut, Some(error.code));
+    out.send(Piece::Refused(Box::new(error), HeaderMap::new())).await;
+}
+
+async fn relay_unread(call: &Call, mut body: ReplyBody, mut unpack: Decoder, outcome: &mut Outcome, out: &Out) {
+    loop {
+        let piece = match body.next().await {
+            None => return outcome.ends(End::Answered, None),
+            Some(Ok(piece)) => unpack.push(piece).map_err(|error| error.to_string()),
+            Some(Err(error)) => Err(error.to_string()),
+        };
+        match piece {
+            Ok(piece) => out.data(piece).await,
+            Err(detail) => {
+                tracing::warn!(id = call.id, detail, "answer cut");
+                outcome.ends(End::Cut, None);
+                return out.send(Piece::Broken).await;
+            }
+        }
+    }
+}
+
+/// Changes of the request that hold for every candidate: usage is always asked for, for the books.
+fn base_edits(call: &Call) -> Edits {
+    let mut edits = Edits::new();
+    let streams = matches!(call.endpoint.dialect, Some(Dialect::Chat | Dialect::Completions)) && call.stream;
+    if let Some(request) = call.request.as_ref().filter(|request| streams && !request.wants_usage()) {
+        match request.root().get("stream_options").filter(|options| !options.is_null()) {
+            Some(options) => edits.set(options, "include_usage", "true"),
+            None => edits.set(request.root(), "stream_options", r#"{"include_usage":true}"#),
+        }
+    }
+    edits
+}
+
+/// The body for one candidate.
+fn edited(call: &Call, backend: &Backend, choice: &Choice, base: &Edits) -> Bytes {
+    let Some(request) = &call.request else { return call.body.clone() };
+    let mut edits = Edits::new();
+    if let Some(name) = backend.name_for(call.model.as_deref()) {
+        edits.set(request.root(), "model", Value::from(name).to_string());
+    }
+    for rule in &choice.rules {
+        match rule {
+            Rule::LimitOutput(tokens) => {
+                for member in ["max_tokens", "max_completion_tokens", "max_output_tokens"] {
+                    if request.root().get(member).is_some_and(|limit| limit.as_u64().is_some()) {
+                        edits.set(request.root(), member, tokens.to_string());
+                    }
+                }
+            }
+        }
+    }
+    request.write(base, &edits)
+}
+
+/// What every answer says of itself.
+fn headers_of(outcome: &Outcome, backend: &str) -> HeaderMap {
+    let tokens = outcome.measured.as_ref().map_or_else(|| "unknown".to_owned(), |measured| measured.size.to_string());
+    let reason: String = outcome.reason.chars().filter(|c| c.is_ascii() && !c.is_ascii_control()).take(500).collect();
+    let pairs = [("x-switchback-backend", backend), ("x-switchback-tokens", &tokens), ("x-switchback-reason", &reason)];
+    let header = |(name, value)| HeaderValue::from_str(value).ok().map(|value| (HeaderName::from_static(name), value));
+    pairs.into_iter().filter_map(header).collect()
+}

@@ -1,0 +1,131 @@
+//! What became of a request: one [`Outcome`] each, written exactly once, when the request is dropped.
+//!
+//! The producer of the answer owns it, so a finished answer, a refusal and a client that left all end here. One log line
+//! and the metrics are made of it; nobody else counts requests. Prompts and answers never get into it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use switchback_parsers::chunk::Usage;
+use switchback_policies::failover::Fault;
+use tokio::time::Instant;
+
+use crate::app::App;
+use crate::call::Call;
+use crate::measure::Measured;
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum End {
+    /// Answered to its end.
+    Answered,
+    /// Refused with an error before any content.
+    Refused,
+    /// Ended with an error after content was shown.
+    Cut,
+    /// The client left.
+    Left,
+}
+
+impl End {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Refused => "refused",
+            Self::Cut => "cut",
+            Self::Left => "client-left",
+        }
+    }
+}
+
+/// The record of one request.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    app: Arc<App>,
+    id: String,
+    path: String,
+    model: Option<String>,
+    stream: bool,
+    accepted: Instant,
+    end: End,
+    code: Option<&'static str>,
+    pub(crate) backend: Option<String>,
+    pub(crate) reason: String,
+    pub(crate) measured: Option<Measured>,
+    pub(crate) usage: Option<Usage>,
+    attempts: Vec<(String, Fault)>,
+    first_content: Option<Duration>,
+}
+
+impl Outcome {
+    /// Opens the record. Until told otherwise, the client has left.
+    pub(crate) fn open(app: &Arc<App>, call: &Call) -> Self {
+        app.metrics.began();
+        Self {
+            app: app.clone(),
+            id: call.id.clone(),
+            path: call.endpoint.path.clone(),
+            model: call.model.clone(),
+            stream: call.stream,
+            accepted: call.accepted,
+            end: End::Left,
+            code: None,
+            backend: None,
+            reason: String::new(),
+            measured: None,
+            usage: None,
+            attempts: Vec::new(),
+            first_content: None,
+        }
+    }
+
+    /// An attempt failed.
+    pub(crate) fn failed(&mut self, backend: &str, fault: Fault) {
+        self.app.metrics.fault(backend, fault);
+        self.attempts.push((backend.to_owned(), fault));
+    }
+
+    /// The first content is about to be shown.
+    pub(crate) fn begins(&mut self, backend: &str) {
+        self.backend = Some(backend.to_owned());
+        self.first_content = Some(self.accepted.elapsed());
+    }
+
+    /// It came to an end that is not the client's leaving.
+    pub(crate) fn ends(&mut self, end: End, code: Option<&'static str>) {
+        self.end = end;
+        self.code = code;
+    }
+}
+
+impl Drop for Outcome {
+    fn drop(&mut self) {
+        let took = self.accepted.elapsed();
+        let backend = self.backend.as_deref().unwrap_or("none");
+        self.app.metrics.ended(self.end, backend, took, self.first_content, self.usage);
+        let faults: Vec<String> = self.attempts.iter().map(|(name, fault)| format!("{name}: {fault}")).collect();
+        let some = |text: String| Some(text).filter(|text| !text.is_empty());
+        tracing::info!(
+            id = self.id,
+            path = self.path,
+            model = self.model.as_deref(),
+            stream = self.stream,
+            outcome = self.end.name(),
+            code = self.code,
+            backend,
+            tokens = self.measured.as_ref().map(|measured| measured.size.to_string()),
+            counted_by = self.measured.as_ref().map(|measured| measured.how.name()),
+            prompt_tokens = self.usage.and_then(|usage| usage.prompt_tokens),
+            completion_tokens = self.usage.and_then(|usage| usage.completion_tokens),
+            first_content_ms = self.first_content.map(millis),
+            took_ms = millis(took),
+            faults = some(faults.join("; ")),
+            reason = some(std::mem::take(&mut self.reason)),
+            "request",
+        );
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,186 @@
+//! From one candidate to the next: who is still to be tried, whether to wait for one that loads, and what to tell the
+//! client when nobody is left.
+//!
+//! A backend that failed is not tried again for the request; one that is loading has not failed, and is asked again until
+//! `loading` has passed. Must never hand out a backend whose limit is known to be too small.
+
+use switchback_policies::decision::Choice;
+use switchback_policies::facts::{BackendFacts, BackendState};
+use switchback_policies::failover::{self, Fault, Verdict};
+use tokio::time::{Duration, Instant};
+
+use crate::app::App;
+use crate::attempt::Failure;
+use crate::call::Call;
+use crate::error::ApiError;
+use crate::pipeline::Plan;
+
+/// How often a loading backend is asked again at the least.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// When clients may come back while nobody is up, seconds.
+const RETRY_AFTER: u64 = 10;
+
+/// Whether more candidates may be tried after a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tried {
+    GoOn,
+    Final,
+}
+
+/// The state of the loop over candidates.
+pub(crate) struct Retry<'a> {
+    app: &'a App,
+    call: &'a Call,
+    plan: &'a Plan,
+    /// Per choice: whether it was tried and failed.
+    spent: Vec<bool>,
+    /// Choices that said that they are loading in this round.
+    loading: Vec<usize>,
+    attempts: usize,
+    /// Only backends whose prompt limit is above this.
+    above: u64,
+    failures: Vec<(usize, Failure)>,
+    patience: Instant,
+}
+
+impl<'a> Retry<'a> {
+    pub(crate) fn new(app: &'a App, call: &'a Call, plan: &'a Plan) -> Self {
+        Self {
+            app,
+            call,
+            plan,
+            spent: vec![false; plan.decision.choices.len()],
+            loading: Vec::new(),
+            attempts: 0,
+            above: 0,
+            failures: Vec::new(),
+            patience: call.accepted + app.config.failover.loading,
+        }
+    }
+
+    fn limit(&self, backend: usize) -> Option<u64> {
+        self.plan.backend_facts.get(backend).and_then(BackendFacts::prompt_limit)
+    }
+
+    /// The next candidate and its position; waits if those that are left are loading.
+    pub(crate) async fn next(&mut self) -> Option<(usize, &'a Choice)> {
+        if self.attempts >= self.app.config.failover.attempts {
+            return None;
+        }
+        loop {
+            let choices = self.plan.decision.choices.iter().enumerate();
+            let next = choices.into_iter().find(|(nth, choice)| {
+                let enough = self.limit(choice.candidate.backend).is_none_or(|limit| limit > self.above);
+                !self.spent[*nth] && !self.loading.contains(nth) && enough
+            });
+            if next.is_some() {
+                return next;
+            }
+            if self.loading.is_empty() || Instant::now() >= self.patience {
+                return None;
+            }
+            self.until_one_has_loaded().await;
+            self.loading.clear();
+        }
+    }
+
+    async fn until_one_has_loaded(&self) {
+        let choices = &self.plan.decision.choices;
+        let waiting = self.loading.iter().map(|nth| {
+            let backend = self.plan.backends[choices[*nth].candidate.backend].clone();
+            Box::pin(async move { backend.until(|state| state != BackendState::Loading).await })
+        });
+        let mut waiting: Vec<_> = waiting.collect();
+        let any = std::future::poll_fn(|cx| {
+            if waiting.iter_mut().any(|one| one.as_mut().poll(cx).is_ready()) {
+                std::task::Poll::Ready(())
+            } else {
+                std::task::Poll::Pending
+            }
+        });
+        let again = Instant::now() + ASK_AGAIN;
+        let _ = tokio::time::timeout_at(again.min(self.patience), any).await;
+    }
+
+    /// Takes the failure of an attempt at a backend.
+    pub(crate) fn failed(&mut self, backend: usize, failure: Failure) -> Tried {
+        let nth = self.plan.decision.choices.iter().position(|choice| choice.candidate.backend == backend);
+        let prompt = self.plan.facts.prompt.expected();
+        let guilty_above = self.app.config.failover.death_is_overflow_above;
+        let verdict = failover::verdict(failure.fault, prompt, self.limit(backend), guilty_above);
+        self.failures.push((backend, failure));
+        match (verdict, nth) {
+            (Verdict::Wait, Some(nth)) => {
+                self.loading.push(nth);
+                return Tried::GoOn;
+            }
+            (Verdict::Refuse, _) | (_, None) => return Tried::Final,
+            (Verdict::NextAbove(above), Some(nth)) => {
+                self.above = self.above.max(above);
+                self.spent[nth] = true;
+            }
+            (Verdict::Next, Some(nth)) => self.spent[nth] = true,
+        }
+        self.attempts += 1;
+        Tried::GoOn
+    }
+
+    /// What to tell the client: the failure that tells most of what it can do.
+    pub(crate) fn error(&self) -> ApiError {
+        self.mistake().or_else(|| self.overflow()).or_else(|| self.not_served()).unwrap_or_else(|| self.unavailable())
+    }
+
+    fn mistake(&self) -> Option<ApiError> {
+        let (_, failure) = self.failures.iter().find(|(_, failure)| failure.fault == Fault::ClientMistake)?;
+        let error = failure.error.as_ref();
+        let message = error.map_or("the backend refused the request", |error| error.message.as_str());
+        Some(ApiError::refused_by_backend(message, error.and_then(|error| error.param.as_deref())))
+    }
+
+    fn overflow(&self) -> Option<ApiError> {
+        let expected = self.plan.facts.prompt.expected();
+        let guilty_above = self.app.config.failover.death_is_overflow_above;
+        let overflows = self.failures.iter().filter_map(|(backend, failure)| match failure.fault {
+            Fault::TooLong { prompt, limit } => {
+                let limit = limit.or(self.limit(*backend)).unwrap_or(expected.saturating_sub(1));
+                Some((prompt.unwrap_or(expected).max(limit + 1), limit))
+            }
+            fault => failover::safe_after_death(fault, expected, guilty_above).map(|safe| (expected, safe)),
+        });
+        let (tokens, limit) = overflows.max_by_key(|(_, limit)| *limit)?;
+        let backends = self.failures.iter().map(|(backend, failure)| {
+            format!("{}: {}", self.plan.backends[*backend].name(), failure.fault)
+        });
+        Some(ApiError::context_length_exceeded(tokens, limit, Some(backends.collect::<Vec<_>>().join("; "))))
+    }
+
+    fn not_served(&self) -> Option<ApiError> {
+        let all = |wanted| !self.failures.is_empty() && self.failures.iter().all(|(_, failure)| failure.fault == wanted);
+        if all(Fault::NotServed) {
+            return Some(ApiError::path_not_served(&self.call.endpoint.path));
+        }
+        None
+    }
+
+    fn unavailable(&self) -> ApiError {
+        let tried: Vec<String> = self
+            .failures
+            .iter()
+            .map(|(backend, failure)| format!("{}: {}", self.plan.backends[*backend].name(), failure.fault))
+            .collect();
+        let message = format!("no backend answered ({})", tried.join("; "));
+        let faults = || self.failures.iter().map(|(_, failure)| failure.fault);
+        if faults().all(|fault| matches!(fault, Fault::Unreachable | Fault::Loading | Fault::Overloaded)) {
+            let refused = self.plan.decision.refusals.iter();
+            let why = refused.map(|(backend, refusal)| format!("{}: {refusal}", self.plan.backends[*backend].name()));
+            let others: Vec<String> = why.collect();
+            let message = if others.is_empty() { message } else { format!("{message}, not asked: {}", others.join("; ")) };
+            return ApiError::no_backend(message, "start one of them, or try again in a moment", RETRY_AFTER);
+        }
+        if faults().all(|fault| matches!(fault, Fault::NoFirstToken | Fault::Stalled)) {
+            return ApiError::backend_timeout(message);
+        }
+        ApiError::backend_failed(message)
+    }
+}

@@ -1,0 +1,168 @@
+//! The listening side: an accept loop of our own, since its limits are ours.
+//!
+//! HTTP/1.1 and HTTP/2 without TLS on one port. A connection has `read_timeout` for its first head and `idle_timeout` between
+//! requests (agents keep sockets for 90 s and take a close for a failure). At `max_connections` the next one waits in
+//! the kernel's queue. On shutdown nothing new is accepted, running answers have `drain` to end.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::Router;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tower::ServiceExt as _;
+
+use crate::app::App;
+use crate::backend::client::{Connect, Io, Tcp};
+use crate::config::{Config, Server};
+use crate::routes::{router, strip_v1};
+
+/// Header fields at which hyper itself refuses a request, without words.
+pub(crate) const MAX_HEADERS: usize = 512;
+
+/// The proxy without a listener: it serves whatever byte streams it is given, and reaches its backends through any
+/// connector. The listener is one user of it; tests on paused time, over in-memory pipes on both sides, are another.
+#[derive(Debug)]
+pub struct Service {
+    router: Router,
+    server: Server,
+    _probes: JoinSet<()>,
+}
+
+impl Service {
+    /// Starts to watch the backends. Needs a tokio runtime.
+    #[must_use]
+    pub fn new(config: Config, connector: Arc<dyn Connect>) -> Self {
+        let server = config.server.clone();
+        let app = Arc::new(App::new(config, &connector));
+        let probes = app.watch();
+        Self { router: router(app), server, _probes: probes }
+    }
+
+    /// Serves one connection until either side ends it. Dropping the future closes it.
+    pub fn connection<T: Io + 'static>(&self, io: T) -> impl Future<Output = ()> + Send + use<T> {
+        serve(io, self.router.clone(), self.server.clone(), None)
+    }
+}
+
+/// A bound proxy. Serves until [`Proxy::shut_down`]; dropping it closes everything at once.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    serving: JoinSet<()>,
+}
+
+impl Proxy {
+    /// Binds the configured address and serves.
+    ///
+    /// # Errors
+    /// If the address cannot be bound.
+    pub async fn start(config: Config) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(config.server.listen).await?;
+        let address = listener.local_addr()?;
+        let service = Service::new(config, Arc::new(Tcp));
+        let (stop, stopped) = watch::channel(false);
+        let mut serving = JoinSet::new();
+        serving.spawn(accept(listener, service, stopped));
+        Ok(Self { address, stop, serving })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops to accept, and waits until running answers have ended, but no longer than `drain`.
+    pub async fn shut_down(mut self) {
+        self.stop.send_replace(true);
+        while self.serving.join_next().await.is_some() {}
+    }
+}
+
+async fn accept(listener: TcpListener, service: Service, mut stopped: watch::Receiver<bool>) {
+    let server = &service.server;
+    let places = Arc::new(Semaphore::new(server.max_connections));
+    let graceful = GracefulShutdown::new();
+    let mut connections = JoinSet::new();
+    loop {
+        let next = async {
+            let place = places.clone().acquire_owned().await.ok()?;
+            listener.accept().await.ok().map(|(stream, _)| (stream, place))
+        };
+        let next = tokio::select! {
+            next = next => next,
+            _ = stopped.wait_for(|stopped| *stopped) => break,
+        };
+        match next {
+            Some((stream, place)) => {
+                // Without it small frames wait for the client's acknowledgement.
+                let _ = stream.set_nodelay(true);
+                let connection = serve(stream, service.router.clone(), server.clone(), Some(graceful.watcher()));
+                connections.spawn(async move {
+                    connection.await;
+                    drop(place);
+                });
+            }
+            // Out of file descriptors, or a connection that died while queued: let others end first.
+            None => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
+        }
+        while connections.try_join_next().is_some() {}
+    }
+    drop(listener);
+    tracing::info!(connections = graceful.count(), drain = ?server.drain, "shutting down");
+    if tokio::time::timeout(server.drain, graceful.shutdown()).await.is_err() {
+        tracing::warn!(connections = connections.len(), "answers that did not end in time are cut");
+    }
+}
+
+async fn serve(io: impl Io + 'static, router: Router, server: Server, watcher: Option<Watcher>) {
+    let first_head = Arc::new(AtomicBool::new(false));
+    let seen = first_head.clone();
+    let service = service_fn(move |request: http::Request<Incoming>| {
+        seen.store(true, Ordering::Relaxed);
+        router.clone().oneshot(strip_v1(request.map(axum::body::Body::new)))
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        // In hyper this also bounds the wait for the next request of a connection.
+        .header_read_timeout(server.idle_timeout)
+        .max_headers(MAX_HEADERS);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(server.idle_timeout / 2))
+        .keep_alive_timeout(server.read_timeout);
+    let connection = builder.serve_connection(TokioIo::new(io), service);
+    let connection = async {
+        match watcher {
+            Some(watcher) => watcher.watch(connection.into_owned()).await,
+            None => connection.await,
+        }
+    };
+    let too_slow = async {
+        tokio::time::sleep(server.read_timeout).await;
+        if first_head.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        ended = connection => {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "connection ended");
+            }
+        }
+        () = too_slow => tracing::debug!("no request arrived on a new connection in time"),
+    }
+}

@@ -1,0 +1,86 @@
+//! Which conversation a request belongs to, and what is remembered of it.
+//!
+//! A header or body member of the client's own names it, where the client sends one; else the system prompt and the first
+//! user message do, which stay the same over the turns of most agents. Kept for ten minutes, for a bounded number of
+//! sessions; the names are hashed with a key of this process, so that nobody can forge another one's.
+
+use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::sync::Cache;
+use parking_lot::Mutex;
+use switchback_policies::session::{LoopLimit, Session};
+
+use crate::call::Call;
+
+/// Headers that name a conversation, of OpenCode, Kilo, Crush, Claude Code and Codex.
+const HEADERS: [&str; 5] = ["x-session-id", "x-session-affinity", "x-claude-code-session-id", "session-id", "thread-id"];
+
+/// What is remembered of all sessions.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    hasher: RandomState,
+    known: Cache<u64, Arc<Mutex<Session>>>,
+    limit: LoopLimit,
+}
+
+impl Sessions {
+    pub(crate) fn new(limit: LoopLimit) -> Self {
+        let idle = limit.within.max(Duration::from_secs(600));
+        Self {
+            hasher: RandomState::new(),
+            known: Cache::builder().max_capacity(10_000).time_to_idle(idle).build(),
+            limit,
+        }
+    }
+
+    /// The session's name for this process.
+    pub(crate) fn key(&self, call: &Call) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        if let Some(value) = HEADERS.iter().find_map(|name| call.headers.get(*name)) {
+            value.as_bytes().hash(&mut hasher);
+            return hasher.finish();
+        }
+        let Some(request) = &call.request else { return hasher.finish() };
+        if let Some(key) = request.root().get("prompt_cache_key").and_then(|key| key.as_str()) {
+            key.hash(&mut hasher);
+            return hasher.finish();
+        }
+        for member in ["system", "instructions"] {
+            request.root().get(member).map(|value| value.raw().hash(&mut hasher));
+        }
+        for message in request.messages() {
+            message.0.raw().hash(&mut hasher);
+            if message.role().as_deref() == Some("user") {
+                break;
+            }
+        }
+        hasher.finish()
+    }
+
+    /// A request of the session arrives at `now`.
+    pub(crate) fn arrive(&self, key: u64, now: Duration) -> Arrival {
+        let Some(session) = self.known.get(&key) else { return Arrival::Usual };
+        let mut session = session.lock();
+        if session.loops(now, self.limit) {
+            return Arrival::Loops(self.limit);
+        }
+        if session.may_fill() { Arrival::MayFill } else { Arrival::Usual }
+    }
+
+    /// It was refused as too long.
+    pub(crate) fn overflowed(&self, key: u64, now: Duration) {
+        self.known.get_with(key, Arc::default).lock().overflowed(now, self.limit);
+    }
+}
+
+/// How a session's next request is to be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    Usual,
+    /// The one before it was refused as too long: this one may use the headroom.
+    MayFill,
+    /// It overflowed again and again.
+    Loops(LoopLimit),
+}

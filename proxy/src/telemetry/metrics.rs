@@ -1,0 +1,142 @@
+//! Metrics in Prometheus' text format. Names follow its rules: a prefix, a unit, `_total` for counters.
+//!
+//! The registry is a value of the application, not a global. Labels are names of backends, outcomes and faults: a bounded
+//! set, never something that a client sends.
+
+use std::fmt;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use switchback_parsers::chunk::Usage;
+use switchback_policies::facts::BackendState;
+use switchback_policies::failover::Fault;
+
+use crate::backend::Fleet;
+use crate::record::End;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    backend: String,
+    outcome: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FaultLabels {
+    backend: String,
+    fault: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BackendLabels {
+    backend: String,
+}
+
+type Histograms = Family<BackendLabels, Histogram, fn() -> Histogram>;
+
+/// All metrics of the proxy.
+pub(crate) struct Metrics {
+    registry: Mutex<Registry>,
+    requests: Family<OutcomeLabels, Counter>,
+    faults: Family<FaultLabels, Counter>,
+    in_flight: Gauge,
+    duration: Histograms,
+    first_content: Histograms,
+    prompt_tokens: Family<BackendLabels, Counter>,
+    completion_tokens: Family<BackendLabels, Counter>,
+    up: Family<BackendLabels, Gauge>,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+/// 50 ms to nearly half an hour: from a short prompt to a prefill of a quarter of a million tokens.
+fn seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.05, 2.0, 16))
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let metrics = Self {
+            registry: Mutex::default(),
+            requests: Family::default(),
+            faults: Family::default(),
+            in_flight: Gauge::default(),
+            duration: Family::new_with_constructor(seconds),
+            first_content: Family::new_with_constructor(seconds),
+            prompt_tokens: Family::default(),
+            completion_tokens: Family::default(),
+            up: Family::default(),
+        };
+        let mut registry = Registry::with_prefix("switchback");
+        registry.register("requests", "Requests that ended, by backend and outcome", metrics.requests.clone());
+        registry.register("backend_faults", "Failed attempts, by backend and fault", metrics.faults.clone());
+        registry.register("requests_in_flight", "Requests that have not ended", metrics.in_flight.clone());
+        registry.register("request_duration_seconds", "From acceptance to the end of the answer", metrics.duration.clone());
+        registry.register(
+            "time_to_first_content_seconds",
+            "From acceptance to the first content",
+            metrics.first_content.clone(),
+        );
+        registry.register("prompt_tokens", "Prompt tokens as the backends counted them", metrics.prompt_tokens.clone());
+        registry.register("completion_tokens", "Tokens of the answers as the backends counted them", metrics.completion_tokens.clone());
+        registry.register("backend_up", "1 if the backend is up or not yet probed, else 0", metrics.up.clone());
+        Self { registry: Mutex::new(registry), ..metrics }
+    }
+
+    pub(crate) fn began(&self) {
+        self.in_flight.inc();
+    }
+
+    pub(crate) fn fault(&self, backend: &str, fault: Fault) {
+        // Faults that carry numbers are counted under their kind.
+        let fault = match fault {
+            Fault::SilentTruncation { .. } => "prompt shortened".to_owned(),
+            fault => fault.to_string(),
+        };
+        self.faults.get_or_create(&FaultLabels { backend: backend.to_owned(), fault }).inc();
+    }
+
+    pub(crate) fn ended(
+        &self,
+        end: End,
+        backend: &str,
+        took: Duration,
+        first_content: Option<Duration>,
+        usage: Option<Usage>,
+    ) {
+        self.in_flight.dec();
+        let backend = backend.to_owned();
+        self.requests.get_or_create(&OutcomeLabels { backend: backend.clone(), outcome: end.name().to_owned() }).inc();
+        let labels = BackendLabels { backend };
+        self.duration.get_or_create(&labels).observe(took.as_secs_f64());
+        if let Some(time) = first_content {
+            self.first_content.get_or_create(&labels).observe(time.as_secs_f64());
+        }
+        if let Some(usage) = usage {
+            self.prompt_tokens.get_or_create(&labels).inc_by(usage.prompt_tokens.unwrap_or(0));
+            self.completion_tokens.get_or_create(&labels).inc_by(usage.completion_tokens.unwrap_or(0));
+        }
+    }
+
+    /// The text that a scraper gets.
+    pub(crate) fn text(&self, fleet: &Fleet) -> String {
+        for backend in fleet.all() {
+            let up = matches!(backend.state(), BackendState::Up | BackendState::Unknown);
+            self.up.get_or_create(&BackendLabels { backend: backend.name().to_owned() }).set(i64::from(up));
+        }
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = encode(&mut text, &self.registry.lock());
+        text
+    }
+}

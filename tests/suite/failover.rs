@@ -1,0 +1,198 @@
+//! A dead, silent, loading or full backend is the proxy's problem, not the client's.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::harness::{Reply, Step, World, ask, ask_stream, delta, finish, role, words};
+
+const DEAD: &str = r#"data: {"error": {"message": "EngineCore encountered an issue. See stack trace (above) for the root cause.", "type": "InternalServerError", "param": null, "code": 500}}"#;
+
+#[tokio::test(start_paused = true)]
+async fn every_fault_before_the_first_content_moves_a_stream_to_the_next_backend_unseen() {
+    let oom = r#"{"object":"error","message":"CUDA out of memory. Tried to allocate 138.00 MiB.","code":500}"#;
+    let faults = [
+        Reply::closes(),
+        Reply::json(500, oom),
+        Reply::json(503, r#"{"error":{"message":"The engine is currently busy","type":"Service Unavailable","code":503}}"#),
+        Reply::json(404, r#"{"error":{"message":"The model `m` does not exist.","type":"NotFoundError","code":404}}"#),
+        Reply::stream(vec![Step::Send(format!("{DEAD}\n\ndata: [DONE]\n\n"))]),
+        Reply::stream(vec![role(), Step::Cut]),
+        Reply::stream(vec![role(), Step::Send("data: [DONE]\n\n".into())]),
+        Reply::stream(vec![role(), finish("abort")]),
+        Reply::stream(vec![]),
+        Reply::json(200, r#"{"choices":[]}"#),
+        Reply::json(200, "<html>"),
+    ];
+    for fault in faults {
+        let world = World::new(&[("bad", 8000), ("good", 8000)], "");
+        world.backend("bad").then(fault.clone());
+        world.backend("good").then(Reply::streams(&["Done."]));
+        let answer = world.chat(&ask_stream("hi")).await;
+        assert_eq!(answer.status, 200);
+        assert!(answer.body.contains("Done.") && answer.body.ends_with("data: [DONE]\n\n"), "{fault:?}: {}", answer.body);
+        assert!(!answer.body.contains("error"), "{fault:?}: {}", answer.body);
+        assert_eq!(answer.body.matches("\"role\"").count(), 1, "{fault:?}: {}", answer.body);
+        assert_eq!(answer.header("x-switchback-backend"), "good");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plain_answer_that_was_broken_off_is_not_an_answer() {
+    let world = World::new(&[("bad", 8000), ("good", 8000)], "");
+    world.backend("bad").then(Reply::json(
+        200,
+        r#"{"choices":[{"index":0,"message":{"content":"The function reads"},"finish_reason":"abort"}]}"#,
+    ));
+    world.backend("good").then(Reply::says("whole"));
+    let answer = world.chat(&ask("hi")).await;
+    assert!(answer.body.contains("whole") && !answer.body.contains("The function reads"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_connection_moves_on_and_the_backend_is_left_alone_until_it_is_back() {
+    let world = World::new(&[("bad", 8000), ("good", 8000)], "");
+    world.backend("bad").listens(false);
+    world.backend("good").then(Reply::says("1")).then(Reply::says("2"));
+    world.chat(&ask("hi")).await;
+    let answer = world.chat(&ask("hi")).await;
+    assert!(answer.header("x-switchback-reason").starts_with("good: first that fits"), "{}", answer.header("x-switchback-reason"));
+    world.backend("bad").listens(true).then(Reply::says("3"));
+    tokio::time::advance(Duration::from_secs(11)).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(world.chat(&ask("hi")).await.header("x-switchback-backend"), "bad");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_token_in_time_moves_on_and_comments_are_no_tokens() {
+    let mut comments = Vec::new();
+    for _ in 0..100 {
+        comments.extend([Step::Send(": keep-alive\n\n".into()), Step::Pause(Duration::from_secs(1))]);
+    }
+    for wedged in [Reply::never(), Reply::stream(vec![Step::Hang]), Reply::stream(comments)] {
+        let world = World::new(&[("bad", 8000), ("good", 8000)], "[failover]\nfirst_token = \"20s\"\n");
+        world.backend("bad").then(wedged);
+        world.backend("good").then(Reply::streams(&["Done."]));
+        let began = Instant::now();
+        let answer = world.chat(&ask_stream("hi")).await;
+        assert!(answer.body.contains("Done."));
+        assert!((19..23).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clients_own_mistake_is_told_and_not_tried_elsewhere() {
+    let world = World::new(&[("a", 8000), ("b", 8000)], "");
+    world.backend("a").then(Reply::json(
+        400,
+        r#"{"error":{"message":"Invalid value for temperature: -3","type":"BadRequestError","param":"temperature","code":400}}"#,
+    ));
+    let answer = world.chat(&ask("hi")).await;
+    assert_eq!(answer.status, 400);
+    assert_eq!(answer.error()["param"], "temperature");
+    assert!(answer.error()["message"].as_str().is_some_and(|text| text.contains("temperature")));
+    assert!(world.backend("b").seen().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_overflow_that_only_the_backend_sees_moves_to_a_larger_one_or_is_told_with_its_numbers() {
+    let overflow = r#"{"error":{"code":400,"message":"request (900 tokens) exceeds the available context size (512 tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":900,"n_ctx":512}}"#;
+    let world = World::new(&[("small", 4000), ("same", 512), ("large", 8000)], "");
+    world.backend("small").then(Reply::json(400, overflow));
+    world.backend("large").then(Reply::says("ok"));
+    assert_eq!(world.chat(&ask("hi")).await.header("x-switchback-backend"), "large");
+    assert!(world.backend("same").seen().is_empty(), "no larger than what was too small");
+
+    let world = World::new(&[("only", 4000)], "");
+    world.backend("only").then(Reply::json(400, overflow));
+    let answer = world.chat(&ask("hi")).await;
+    assert_eq!((answer.status.as_u16(), answer.error()["code"].as_str()), (400, Some("context_length_exceeded")));
+    assert!(answer.error()["message"].as_str().is_some_and(|text| text.contains("900 tokens > 512 maximum")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prompt_that_killed_an_engine_is_not_carried_to_a_second_card_of_the_same_size() {
+    let world = World::new(&[("one", 60_000), ("two", 60_000)], "");
+    world.backend("one").counts(30_000).then(Reply::stream(vec![Step::Send(format!("{DEAD}\n\ndata: [DONE]\n\n"))]));
+    let answer = world.chat(&ask_stream(&words(25_000))).await;
+    assert_eq!((answer.status.as_u16(), answer.error()["code"].as_str()), (400, Some("context_length_exceeded")));
+    assert!(world.backend("two").seen().is_empty());
+    assert!(!answer.body.contains("EngineCore"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_that_is_loading_is_waited_for_with_comments() {
+    let world = World::new(&[("b", 8000)], "");
+    let loading = || Reply::json(503, r#"{"error":{"message":"Loading model","type":"unavailable_error","code":503}}"#);
+    for _ in 0..30 {
+        world.backend("b").then(loading());
+    }
+    world.backend("b").then(Reply::streams(&["Done."]));
+    let answer = world.chat(&ask_stream("hi")).await;
+    assert!(answer.body.contains("Done.") && answer.body.contains(":\n\n"), "{}", answer.body);
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_nobody_is_up_the_refusal_says_who_was_asked_and_when_to_come_back() {
+    let world = World::new(&[("a", 8000), ("b", 8000)], "");
+    world.backend("a").listens(false);
+    world.backend("b").listens(false);
+    let answer = world.chat(&ask("hi")).await;
+    assert_eq!((answer.status.as_u16(), answer.header("retry-after")), (503, "10"));
+    let message = answer.error()["message"].as_str().unwrap_or_default().to_owned();
+    assert!(message.contains("a: unreachable") && message.contains("b: unreachable"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_after_the_head_was_sent_is_an_error_event_with_an_end() {
+    let world = World::new(&[("b", 8000)], "");
+    world.backend("b").then(Reply::stream(vec![Step::Pause(Duration::from_secs(30)), Step::Cut]));
+    let answer = world.chat(&ask_stream("hi")).await;
+    assert_eq!(answer.status, 200);
+    assert!(answer.body.contains("\"code\":\"backend_failed\"") && answer.body.ends_with("data: [DONE]\n\n"), "{}", answer.body);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_answer_of_a_backend_that_went_away_is_given_up() {
+    let world = World::new(&[("gone", 8000), ("good", 8000)], "");
+    world.backend("gone").then(Reply::never());
+    world.backend("good").then(Reply::says("ok"));
+    let client = world.client().await;
+    let asking = tokio::spawn(async move { client.post("/v1/chat/completions", &ask("hi")).await.whole().await });
+    world.backend("gone").until_seen(1).await;
+    world.backend("gone").listens(false);
+    assert_eq!(asking.await.expect("an answer").header("x-switchback-backend"), "good");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prompt_that_a_backend_shortened_without_a_word_is_answered_by_another() {
+    let world = World::new(&[("forgets", 50_000), ("good", 50_000)], "");
+    world.backend("forgets").then(Reply::says("about the end"));
+    world.backend("good").then(Reply::json(
+        200,
+        r#"{"choices":[{"index":0,"message":{"content":"all"},"finish_reason":"stop"}],"usage":{"prompt_tokens":9000,"completion_tokens":1}}"#,
+    ));
+    let answer = world.chat(&ask(&words(9000))).await;
+    assert_eq!(answer.header("x-switchback-backend"), "good");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_overflows_again_and_again_is_stopped_in_other_words() {
+    let world = World::new(&[("b", 1000)], "[answer]\noverflow_loop = { count = 3, within = \"60s\" }\n");
+    for _ in 0..3 {
+        assert_eq!(world.chat(&ask(&words(5000))).await.error()["code"], "context_length_exceeded");
+    }
+    let stopped = world.chat(&ask(&words(5000))).await;
+    assert_eq!((stopped.status.as_u16(), stopped.error()["code"].as_str()), (400, Some("overflow_loop")));
+    assert!(!stopped.body.contains("too long") && !stopped.body.contains("context"));
+    tokio::time::advance(Duration::from_secs(61)).await;
+    assert_eq!(world.chat(&ask(&words(5000))).await.error()["code"], "context_length_exceeded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_good_finish_before_the_connection_breaks_is_a_whole_answer() {
+    let world = World::new(&[("b", 8000)], "");
+    world.backend("b").then(Reply::stream(vec![role(), delta("Done."), finish("stop"), Step::Cut]));
+    let answer = world.chat(&ask_stream("hi")).await;
+    assert!(answer.body.ends_with("data: [DONE]\n\n") && !answer.body.contains("error"), "{}", answer.body);
+}

@@ -1,0 +1,79 @@
+//! The house itself: what its manifests promise, and that its examples make sense.
+
+use std::path::{Path, PathBuf};
+
+use switchback::{Config, ConfigError};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+#[test]
+fn the_leaves_depend_on_no_runtime_no_http_and_not_on_each_other() {
+    for (leaf, never) in [
+        ("parsers", &["tokio", "hyper", "http", "axum", "switchback-policies", "tracing"][..]),
+        ("policies", &["tokio", "hyper", "http", "axum", "serde_json", "serde", "switchback-parsers", "tracing"]),
+    ] {
+        let manifest = std::fs::read_to_string(root().join(leaf).join("Cargo.toml")).expect("a manifest");
+        let table: toml::Table = manifest.parse().expect("toml");
+        let dependencies = table.get("dependencies").and_then(toml::Value::as_table).cloned().unwrap_or_default();
+        for name in never {
+            assert!(!dependencies.contains_key(*name), "{leaf} depends on {name}");
+        }
+    }
+}
+
+#[test]
+fn every_example_configuration_makes_sense() {
+    let mut checked = 0;
+    for entry in std::fs::read_dir(root().join("examples")).expect("examples") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            let text = std::fs::read_to_string(&path).expect("readable");
+            // Keys come from the environment of whoever uses the example.
+            let text = text.replace("api_keys_env = ", "# ").replace("api_key_env = ", "# ").replace("listen = \"0.0.0.0", "listen = \"127.0.0.1");
+            Config::parse(&text, &root()).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            checked += 1;
+        }
+    }
+    assert!(checked >= 3, "{checked} examples");
+}
+
+#[test]
+fn all_complaints_of_a_configuration_are_told_at_once_with_the_way_out() {
+    let text = r#"
+        [server]
+        listen = "0.0.0.0:4000"
+        allowed_origins = ["example.com/path"]
+        [[backend]]
+        name = "dual"
+        url = "https://127.0.0.1:8010"
+        [[backend]]
+        name = "single"
+        url = "http://127.0.0.1:8020/v1/"
+        engine = "vlm"
+        window = 1000
+        limit = { single = 2000 }
+        [[model]]
+        name = "m"
+        backends = ["singel"]
+        [failover]
+        attempts = 0
+    "#;
+    let error = Config::parse(text, Path::new(".")).expect_err("a bad configuration").to_string();
+    insta::assert_snapshot!(error);
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_its_place_and_the_nearest_known_one() {
+    let text = "[[backend]]\nname = \"a\"\nurl = \"http://a\"\nwindows = 5\n";
+    let error = Config::parse(text, Path::new(".")).expect_err("a bad configuration");
+    assert!(matches!(error, ConfigError::Syntax { .. }));
+    insta::assert_snapshot!(error.to_string());
+}
+
+#[test]
+fn a_configuration_without_backends_says_what_to_add() {
+    let error = Config::parse("", Path::new(".")).expect_err("no backends").to_string();
+    assert!(error.contains("[[backend]]"), "{error}");
+}

@@ -1,0 +1,9 @@
+//! What users need of the proxy, as claims: the proxy in this process, scripted backends and clients in memory, paused time.
+
+mod answers;
+mod bad_input;
+mod failover;
+mod guarding;
+mod harness;
+mod house;
+mod routing;
