@@ -81,7 +81,9 @@ impl Decision {
             Refusal::NoImages => None,
         });
         Some(match limit.max() {
-            Some(limit) => Unserved::TooLong { tokens: request.prompt.expected().max(limit.saturating_add(1)), limit },
+            Some(limit) => {
+                Unserved::TooLong { tokens: request.prompt.expected().max(limit.saturating_add(1)), limit }
+            }
             None => Unserved::NoImages,
         })
     }

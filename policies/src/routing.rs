@@ -60,7 +60,9 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AboveWindow { tokens, limit } => write!(f, "{tokens} tokens above its window of {limit}"),
-            Self::AboveSingle { tokens, limit } => write!(f, "{tokens} tokens above its single-prompt limit of {limit}"),
+            Self::AboveSingle { tokens, limit } => {
+                write!(f, "{tokens} tokens above its single-prompt limit of {limit}")
+            }
             Self::NoImages => f.write_str("takes no images"),
         }
     }
@@ -113,9 +115,13 @@ fn fit(request: &RequestFacts, backend: &BackendFacts, headroom: u64) -> Result<
     let single = backend.single.map(|single| single.saturating_sub(headroom));
     let above_window = window.filter(|window| tokens >= *window).map(|window| {
         // Exactly full is too long, too: nothing could be answered.
-        Refusal::AboveWindow { tokens, limit: if tokens > window { window } else { window.saturating_sub(1) } }
+        Refusal::AboveWindow {
+            tokens,
+            limit: if tokens > window { window } else { window.saturating_sub(1) },
+        }
     });
-    let above_single = single.filter(|single| tokens > *single).map(|limit| Refusal::AboveSingle { tokens, limit });
+    let above_single =
+        single.filter(|single| tokens > *single).map(|limit| Refusal::AboveSingle { tokens, limit });
     // Of two limits the smaller one is the truth that the client needs.
     let smaller_first =
         if single < window { above_single.or(above_window) } else { above_window.or(above_single) };
@@ -123,7 +129,8 @@ fn fit(request: &RequestFacts, backend: &BackendFacts, headroom: u64) -> Result<
         return Err(refusal);
     }
     let expected = request.prompt.expected();
-    let may_only = window.is_some_and(|window| expected >= window) || single.is_some_and(|single| expected > single);
+    let may_only =
+        window.is_some_and(|window| expected >= window) || single.is_some_and(|single| expected > single);
     let with_output = expected.saturating_add(request.output.unwrap_or(0));
     Ok(if may_only {
         (2, Reason::MayFit)

@@ -8,7 +8,13 @@ use switchback_policies::routing::Refusal;
 const SETTINGS: Settings = Settings { headroom: 0, margin: 64 };
 
 fn backend(name: &str, window: u64, single: Option<u64>) -> BackendFacts {
-    BackendFacts { name: name.to_owned(), window: Some(window), single, state: BackendState::Up, images: true }
+    BackendFacts {
+        name: name.to_owned(),
+        window: Some(window),
+        single,
+        state: BackendState::Up,
+        images: true,
+    }
 }
 
 /// The two-card rig of the documentation: one card with a cliff, both cards, llama.cpp.
@@ -103,7 +109,10 @@ fn headroom_is_kept_only_on_the_largest_backend_and_given_to_the_request_after_a
 #[test]
 fn what_nobody_carries_is_refused_with_the_largest_limit_there_is() {
     let decision = decide(&request(250_000), &fleet(), SETTINGS);
-    assert_eq!(decision.unserved(&request(250_000)), Some(Unserved::TooLong { tokens: 250_000, limit: 240_000 }));
+    assert_eq!(
+        decision.unserved(&request(250_000)),
+        Some(Unserved::TooLong { tokens: 250_000, limit: 240_000 })
+    );
     assert_eq!(
         decision.sentence(0, &request(250_000), &fleet()),
         "not single: 250000 tokens above its single-prompt limit of 15000; not dual: 250000 tokens above its \
@@ -119,7 +128,13 @@ fn any_backend() -> impl Strategy<Value = BackendFacts> {
         Just(BackendState::Down)
     ];
     (proptest::option::of(1u64..300_000), proptest::option::of(1u64..300_000), state, any::<bool>()).prop_map(
-        |(window, single, state, images)| BackendFacts { name: "b".to_owned(), window, single, state, images },
+        |(window, single, state, images)| BackendFacts {
+            name: "b".to_owned(),
+            window,
+            single,
+            state,
+            images,
+        },
     )
 }
 

@@ -14,6 +14,7 @@ use switchback_policies::facts::BackendState;
 use switchback_policies::failover::{self, Fault};
 use tokio::time::Instant;
 
+use crate::answer::Head;
 use crate::answer::relay::{AnswerStream, Silence};
 use crate::backend::client::{ClientError, Reply, ReplyBody};
 use crate::backend::decode::Decoder;
@@ -40,12 +41,21 @@ pub(crate) struct Failure {
     /// For the log, never for the client.
     pub(crate) detail: String,
     /// What the backend said, if it said something.
-    pub(crate) error: Option<BackendError>,
+    pub(crate) error: Option<Box<BackendError>>,
 }
 
 impl Failure {
     pub(crate) fn new(fault: Fault, detail: impl Into<String>) -> Self {
         Self { fault, detail: detail.into(), error: None }
+    }
+
+    /// What a backend said, and what it means.
+    pub(crate) fn told(error: BackendError) -> Self {
+        Self {
+            fault: fault_of(&error.diagnosis),
+            detail: error.message.clone(),
+            error: Some(Box::new(error)),
+        }
     }
 }
 
@@ -57,7 +67,7 @@ pub(crate) enum Started {
     /// A whole answer.
     Whole { headers: HeaderMap, body: Bytes, said: Box<Said> },
     /// An answer that passes unread.
-    Unread { headers: HeaderMap, status: http::StatusCode, body: ReplyBody, unpack: Decoder },
+    Unread { head: Head, body: Box<ReplyBody>, unpack: Decoder },
 }
 
 /// What an attempt needs besides the call.
@@ -71,23 +81,35 @@ pub(crate) struct Terms {
 }
 
 /// Sends the body to a backend and waits for its first content.
-pub(crate) async fn attempt(backend: &Arc<Backend>, call: &Call, body: Bytes, terms: Terms) -> Result<Started, Failure> {
+pub(crate) async fn attempt(
+    backend: &Arc<Backend>,
+    call: &Call,
+    body: Bytes,
+    terms: Terms,
+) -> Result<Started, Failure> {
     let started = Instant::now();
     let headers = headers::to_backend(&call.headers, &backend.config);
     let sending = backend.send(call.method.clone(), &call.endpoint.path, headers, body);
-    let first_token = (call.stream && call.endpoint.dialect.is_some()).then(|| started + terms.silence.first_token);
+    let first_token =
+        (call.stream && call.endpoint.dialect.is_some()).then(|| started + terms.silence.first_token);
     let reply = match unless_silent(backend, first_token, sending).await? {
         Ok(reply) => reply,
-        Err(error @ ClientError::Connect(_)) => return Err(Failure::new(Fault::Unreachable, error.to_string())),
-        Err(error @ ClientError::Lost(_)) => return Err(Failure::new(Fault::ConnectionLost, error.to_string())),
+        Err(error @ ClientError::Connect(_)) => {
+            return Err(Failure::new(Fault::Unreachable, error.to_string()));
+        }
+        Err(error @ ClientError::Lost(_)) => {
+            return Err(Failure::new(Fault::ConnectionLost, error.to_string()));
+        }
     };
-    let unpack = Decoder::of(&reply.head.headers).map_err(|error| Failure::new(Fault::Other, error.to_string()))?;
+    let unpack =
+        Decoder::of(&reply.head.headers).map_err(|error| Failure::new(Fault::Other, error.to_string()))?;
     if !reply.head.status.is_success() {
         return Err(refused(backend, reply, unpack).await);
     }
     let passed = headers::to_client(&reply.head.headers);
     let Some(dialect) = call.endpoint.dialect else {
-        return Ok(Started::Unread { headers: passed, status: reply.head.status, body: reply.body, unpack });
+        let head = Head { status: reply.head.status, headers: passed };
+        return Ok(Started::Unread { head, body: Box::new(reply.body), unpack });
     };
     if call.stream {
         let is_stream = reply
@@ -140,8 +162,7 @@ async fn whole(
     let bytes = unless_silent(backend, None, read_all(&mut body, &mut unpack, ANSWER_LIMIT)).await??;
     let said = dialect.read_answer(&bytes);
     if said.error || said.unreadable {
-        let error = diagnose(backend.engine(), 200, &bytes);
-        return Err(Failure { fault: fault_of(&error.diagnosis), detail: error.message.clone(), error: Some(error) });
+        return Err(Failure::told(diagnose(backend.engine(), 200, &bytes)));
     }
     for choice in &said.choices {
         match &choice.finish {
@@ -171,8 +192,7 @@ async fn refused(backend: &Arc<Backend>, reply: Reply, mut unpack: Decoder) -> F
         // The status alone has to do.
         Ok(Err(_)) | Err(_) => Bytes::new(),
     };
-    let error = diagnose(backend.engine(), head.status.as_u16(), &bytes);
-    Failure { fault: fault_of(&error.diagnosis), detail: format!("{}: {}", head.status.as_u16(), error.message), error: Some(error) }
+    Failure::told(diagnose(backend.engine(), head.status.as_u16(), &bytes))
 }
 
 async fn read_all(body: &mut ReplyBody, unpack: &mut Decoder, limit: usize) -> Result<Bytes, Failure> {
@@ -218,7 +238,7 @@ pub(crate) async fn unless_silent<T>(
 }
 
 /// What a diagnosis means for the request.
-pub(crate) fn fault_of(diagnosis: &Diagnosis) -> Fault {
+fn fault_of(diagnosis: &Diagnosis) -> Fault {
     match *diagnosis {
         Diagnosis::OutOfMemory => Fault::OutOfMemory,
         Diagnosis::EngineDead => Fault::EngineDead,

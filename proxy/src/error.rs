@@ -33,12 +33,19 @@ use crate::answer::body::{Body, full};
 /// An error as a client gets it.
 #[derive(Clone, Debug)]
 pub(crate) struct ApiError {
-    pub(crate) status: StatusCode,
-    kind: &'static str,
+    status: StatusCode,
     pub(crate) code: &'static str,
+    // Boxed, since every fallible step carries it.
+    words: Box<Words>,
+}
+
+#[derive(Clone, Debug)]
+struct Words {
+    kind: &'static str,
     param: Option<String>,
     message: String,
     hint: Option<String>,
+    /// Seconds.
     retry_after: Option<u64>,
 }
 
@@ -55,7 +62,8 @@ struct ErrorObject<'a> {
 
 impl ApiError {
     fn new(status: StatusCode, kind: &'static str, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, kind, code, param: None, message: message.into(), hint: None, retry_after: None }
+        let words = Words { kind, param: None, message: message.into(), hint: None, retry_after: None };
+        Self { status, code, words: Box::new(words) }
     }
 
     fn invalid(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
@@ -63,12 +71,12 @@ impl ApiError {
     }
 
     fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
+        self.words.hint = Some(hint.into());
         self
     }
 
     fn param(mut self, param: Option<impl Into<String>>) -> Self {
-        self.param = param.map(Into::into);
+        self.words.param = param.map(Into::into);
         self
     }
 
@@ -99,12 +107,17 @@ impl ApiError {
 
     /// The body ended before it was complete.
     pub(crate) fn body_broken() -> Self {
-        Self::invalid(StatusCode::BAD_REQUEST, "invalid_body", "the connection failed before the body was complete")
+        Self::invalid(
+            StatusCode::BAD_REQUEST,
+            "invalid_body",
+            "the connection failed before the body was complete",
+        )
     }
 
     /// No key, or a wrong one.
     pub(crate) fn unauthorized(offered: bool) -> Self {
-        let message = if offered { "the api key is not one of this proxy's keys" } else { "no api key was sent" };
+        let message =
+            if offered { "the api key is not one of this proxy's keys" } else { "no api key was sent" };
         Self::invalid(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
             .hint("send it as `authorization: Bearer KEY` or `x-api-key: KEY`")
     }
@@ -135,16 +148,21 @@ impl ApiError {
     /// The path exists, with another method.
     pub(crate) fn method_not_allowed(method: &str, path: &str) -> Self {
         let path: String = path.chars().filter(|c| !c.is_control()).take(120).collect();
-        Self::invalid(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", format!("`{path}` does not take {method}"))
+        Self::invalid(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "method_not_allowed",
+            format!("`{path}` does not take {method}"),
+        )
     }
 
     /// A model that nobody serves; `known` are the names that are served.
     pub(crate) fn model_not_found(model: &str, known: &[String], near: Option<&str>) -> Self {
         let model: String = model.chars().filter(|c| !c.is_control()).take(120).collect();
         let message = format!("model `{model}` is not served here; served: {}", known.join(", "));
-        let hint = near.map_or_else(|| "`auto` takes the first backend that fits".to_owned(), |near| {
-            format!("did you mean `{near}`?")
-        });
+        let hint = near.map_or_else(
+            || "`auto` takes the first backend that fits".to_owned(),
+            |near| format!("did you mean `{near}`?"),
+        );
         Self::invalid(StatusCode::NOT_FOUND, "model_not_found", message).param(Some("model")).hint(hint)
     }
 
@@ -155,8 +173,9 @@ impl ApiError {
             "prompt is too long: {tokens} tokens > {limit} maximum. This model's maximum context length is {limit} tokens. \
              However, your messages resulted in {tokens} tokens. Please reduce the length of the messages."
         );
-        let mut error = Self::invalid(StatusCode::BAD_REQUEST, "context_length_exceeded", message).param(Some("messages"));
-        error.hint = hint;
+        let mut error = Self::invalid(StatusCode::BAD_REQUEST, "context_length_exceeded", message)
+            .param(Some("messages"));
+        error.words.hint = hint;
         error
     }
 
@@ -172,8 +191,12 @@ impl ApiError {
 
     /// Only images stand in the way.
     pub(crate) fn images_not_supported() -> Self {
-        Self::invalid(StatusCode::BAD_REQUEST, "images_not_supported", "no backend of this model reads images")
-            .param(Some("messages"))
+        Self::invalid(
+            StatusCode::BAD_REQUEST,
+            "images_not_supported",
+            "no backend of this model reads images",
+        )
+        .param(Some("messages"))
     }
 
     /// A backend found a mistake in the request.
@@ -189,8 +212,9 @@ impl ApiError {
 
     /// Nobody who could serve the request is up.
     pub(crate) fn no_backend(message: impl Into<String>, hint: impl Into<String>, retry_after: u64) -> Self {
-        let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", "no_backend", message).hint(hint);
-        error.retry_after = Some(retry_after);
+        let mut error =
+            Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", "no_backend", message).hint(hint);
+        error.words.retry_after = Some(retry_after);
         error
     }
 
@@ -206,7 +230,9 @@ impl ApiError {
 
     /// The backend failed after content was shown: the answer above is not complete.
     pub(crate) fn answer_cut(backend: &str, fault: Fault) -> Self {
-        let message = format!("the answer is not complete: backend {backend} failed ({fault}) after a part had been sent");
+        let message = format!(
+            "the answer is not complete: backend {backend} failed ({fault}) after a part had been sent"
+        );
         Self::new(StatusCode::BAD_GATEWAY, "server_error", "answer_cut", message)
     }
 
@@ -218,11 +244,11 @@ impl ApiError {
     /// The error object's JSON, without its envelope.
     fn object(&self) -> Vec<u8> {
         let object = ErrorObject {
-            message: &self.message,
-            kind: self.kind,
-            param: self.param.as_deref(),
+            message: &self.words.message,
+            kind: self.words.kind,
+            param: self.words.param.as_deref(),
             code: self.code,
-            hint: self.hint.as_deref(),
+            hint: self.words.hint.as_deref(),
         };
         serde_json::to_vec(&object).unwrap_or_default()
     }
@@ -244,7 +270,7 @@ impl ApiError {
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(seconds) = self.retry_after {
+        if let Some(seconds) = self.words.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         if self.status == StatusCode::UNAUTHORIZED {
@@ -255,6 +281,6 @@ impl ApiError {
 
     /// For the log: one line.
     pub(crate) fn message(&self) -> &str {
-        &self.message
+        &self.words.message
     }
 }

@@ -45,7 +45,9 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, mut request: Request, nex
         headers.append(header::VARY, HeaderValue::from_static("origin"));
         headers.insert(
             header::ACCESS_CONTROL_EXPOSE_HEADERS,
-            HeaderValue::from_static("x-request-id, x-switchback-backend, x-switchback-tokens, x-switchback-reason, retry-after"),
+            HeaderValue::from_static(
+                "x-request-id, x-switchback-backend, x-switchback-tokens, x-switchback-reason, retry-after",
+            ),
         );
     }
     response
@@ -68,7 +70,8 @@ fn check(server: &Server, request: &Request) -> Result<(), ApiError> {
     {
         return Err(ApiError::origin_not_allowed(origin.to_str().unwrap_or("?")));
     }
-    let is_public = matches!(request.uri().path(), "/health" | "/ready") || request.method() == Method::OPTIONS;
+    let is_public =
+        matches!(request.uri().path(), "/health" | "/ready") || request.method() == Method::OPTIONS;
     if server.keys.is_empty() || is_public {
         return Ok(());
     }
@@ -85,7 +88,8 @@ fn offered_keys(headers: &HeaderMap) -> Vec<&[u8]> {
         let (scheme, key) = value.split_at_checked(7)?;
         scheme.eq_ignore_ascii_case(b"bearer ").then(|| key.trim_ascii())
     });
-    let others = ["x-api-key", "api-key"].into_iter().filter_map(|name| headers.get(name).map(HeaderValue::as_bytes));
+    let others =
+        ["x-api-key", "api-key"].into_iter().filter_map(|name| headers.get(name).map(HeaderValue::as_bytes));
     bearer.into_iter().chain(others).filter(|key| !key.is_empty()).collect()
 }
 
@@ -146,18 +150,42 @@ mod tests {
 
     #[test]
     fn only_names_that_mean_this_machine_are_loopback_names() {
-        for host in ["localhost", "LOCALHOST:4000", "127.0.0.1:4000", "127.8.8.8", "[::1]:4000", "a.localhost", "localhost."] {
+        for host in [
+            "localhost",
+            "LOCALHOST:4000",
+            "127.0.0.1:4000",
+            "127.8.8.8",
+            "[::1]:4000",
+            "a.localhost",
+            "localhost.",
+        ] {
             assert!(is_loopback_name(host), "{host}");
         }
-        for host in ["example.com", "127.0.0.1.example.com", "localhost.example.com", "192.168.1.2", "[2001:db8::1]", "", "0.0.0.0"] {
+        for host in [
+            "example.com",
+            "127.0.0.1.example.com",
+            "localhost.example.com",
+            "192.168.1.2",
+            "[2001:db8::1]",
+            "",
+            "0.0.0.0",
+        ] {
             assert!(!is_loopback_name(host), "{host}");
         }
     }
 
     #[test]
     fn a_key_is_found_in_the_headers_that_clients_use() {
-        for (name, value) in [("authorization", "Bearer k"), ("authorization", "bearer  k "), ("x-api-key", "k"), ("api-key", "k")] {
-            let headers = HeaderMap::from_iter([(name.parse::<HeaderName>().unwrap(), HeaderValue::from_static(value))]);
+        for (name, value) in [
+            ("authorization", "Bearer k"),
+            ("authorization", "bearer  k "),
+            ("x-api-key", "k"),
+            ("api-key", "k"),
+        ] {
+            let headers = HeaderMap::from_iter([(
+                name.parse::<HeaderName>().unwrap(),
+                HeaderValue::from_static(value),
+            )]);
             assert_eq!(offered_keys(&headers), [b"k"], "{name}: {value}");
         }
         let basic = HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_static("Basic azpr"))]);

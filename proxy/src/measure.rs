@@ -13,14 +13,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde_json::Value;
 use switchback_parsers::chunk::Dialect;
 use switchback_parsers::diagnosis::Engine;
-use self::prompt::{Normalisation, PromptCounter, TokenCount};
-mod prompt { use super::*;
- pub(super) enum TokenCount { Exact(u64), Between{low:u64,high:u64} }
- #[derive(Clone,Copy,PartialEq)] pub(super) enum Normalisation { Vllm, LlamaCpp }
- #[derive(Debug)] pub(super) struct PromptCounter;
- pub(super) fn bounds(_: &ChatRequest) -> TokenCount { TokenCount::Between{low:1,high:100} }
- impl PromptCounter { pub(super) fn load(_: &std::path::Path) -> Result<Self, std::fmt::Error> { Ok(Self) } pub(super) fn describe(&self)->String{String::new()} pub(super) fn count_chat(&self,_: &ChatRequest,_:Normalisation)->Result<TokenCount,std::fmt::Error>{Ok(TokenCount::Exact(1))} pub(super) fn count_text(&self,_: &str)->u64{1} }
-}
+use switchback_parsers::prompt::{self, Normalisation, PromptCounter, TokenCount};
 use switchback_parsers::request::ChatRequest;
 use switchback_policies::facts::{BackendFacts, BackendState, PromptSize};
 
@@ -147,12 +140,15 @@ async fn by_vocabulary(
     dialect: Option<Dialect>,
     backends: &[Arc<Backend>],
 ) -> Option<PromptSize> {
-    let mut kinds: Vec<Normalisation> = backends.iter().map(|backend| normalisation(backend.engine())).collect();
+    let mut kinds: Vec<Normalisation> =
+        backends.iter().map(|backend| normalisation(backend.engine())).collect();
     kinds.dedup();
     let counting = tokio::task::spawn_blocking(move || match dialect {
         Some(Dialect::Chat) => {
             let counts = kinds.into_iter().map(|kind| counter.count_chat(&request, kind).map(size));
-            counts.collect::<Result<Vec<_>, _>>().map(|counts| counts.into_iter().max_by_key(|size| size.high()))
+            counts
+                .collect::<Result<Vec<_>, _>>()
+                .map(|counts| counts.into_iter().max_by_key(|size| size.high()))
         }
         Some(Dialect::Completions) => {
             let prompt = request.root().get("prompt").and_then(|prompt| prompt.as_str());
@@ -214,11 +210,18 @@ fn counting_request(
     match call.endpoint.dialect? {
         Dialect::Chat if llama => Some(("/v1/chat/completions/input_tokens", whole(), "input_tokens")),
         Dialect::Chat if vllm_like => {
-            let members =
-                ["messages", "tools", "chat_template_kwargs", "add_generation_prompt", "continue_final_message"];
+            let members = [
+                "messages",
+                "tools",
+                "chat_template_kwargs",
+                "add_generation_prompt",
+                "continue_final_message",
+            ];
             Some(("/tokenize", picked(backend, call, request, &members)?, "count"))
         }
-        Dialect::Completions if vllm_like => Some(("/tokenize", picked(backend, call, request, &["prompt"])?, "count")),
+        Dialect::Completions if vllm_like => {
+            Some(("/tokenize", picked(backend, call, request, &["prompt"])?, "count"))
+        }
         Dialect::Responses if llama => Some(("/v1/responses/input_tokens", whole(), "input_tokens")),
         Dialect::Messages if llama || vllm_like || matches!(backend.engine(), Engine::IkLlama) => {
             Some(("/v1/messages/count_tokens", whole(), "input_tokens"))

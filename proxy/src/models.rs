@@ -25,9 +25,13 @@ pub(crate) struct Target {
 /// Finds the backends for a name.
 pub(crate) fn resolve(app: &App, asked: Option<&str>) -> Result<Target, ApiError> {
     let configured = |name: &str| {
-        app.config.models.iter().position(|model| model.name == name || model.aliases.iter().any(|alias| alias == name))
+        app.config
+            .models
+            .iter()
+            .position(|model| model.name == name || model.aliases.iter().any(|alias| alias == name))
     };
-    let of_model = |model: usize| Target { backends: app.config.models[model].backends.clone(), model: Some(model) };
+    let of_model =
+        |model: usize| Target { backends: app.config.models[model].backends.clone(), model: Some(model) };
     let everything = || match app.config.models.first() {
         Some(_) => of_model(0),
         None => Target { backends: (0..app.fleet.all().len()).collect(), model: None },
@@ -46,7 +50,8 @@ pub(crate) fn resolve(app: &App, asked: Option<&str>) -> Result<Target, ApiError
         .collect();
     if !serves.is_empty() {
         // The model that lists one of them lends its vocabulary.
-        let model = app.config.models.iter().position(|model| serves.iter().all(|at| model.backends.contains(at)));
+        let model =
+            app.config.models.iter().position(|model| serves.iter().all(|at| model.backends.contains(at)));
         return Ok(Target { backends: serves, model });
     }
     if asked == AUTO {
@@ -65,7 +70,8 @@ pub(crate) fn resolve(app: &App, asked: Option<&str>) -> Result<Target, ApiError
 /// All names that may be asked for.
 pub(crate) fn names(app: &App) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    let configured = app.config.models.iter().flat_map(|model| std::iter::once(&model.name).chain(&model.aliases));
+    let configured =
+        app.config.models.iter().flat_map(|model| std::iter::once(&model.name).chain(&model.aliases));
     let served = app.fleet.all().iter().flat_map(|backend| backend.names());
     for name in configured.cloned().chain(served).chain(std::iter::once(AUTO.to_owned())) {
         if !names.contains(&name) {

@@ -60,7 +60,7 @@ pub(crate) async fn run(app: Arc<App>, call: Call, out: Out) {
             error.message().clone_into(&mut outcome.reason);
         }
         let headers = headers_of(&outcome, "none");
-        out.send(Piece::Refused(Box::new(error), headers)).await;
+        out.send(Piece::Refused(error, headers)).await;
     }
 }
 
@@ -73,7 +73,8 @@ async fn plan(app: &App, call: &Call, session: u64) -> Result<Plan, ApiError> {
     let backends = app.fleet.at(&backends);
     let backend_facts: Vec<BackendFacts> = backends.iter().map(|backend| backend.facts()).collect();
     let measured = measure(call, &app.vocabularies, model, &backends, &backend_facts).await;
-    let images = call.request.as_ref().is_some_and(|request| request.messages().any(|message| message.has_image()));
+    let images =
+        call.request.as_ref().is_some_and(|request| request.messages().any(|message| message.has_image()));
     let facts = RequestFacts {
         prompt: measured.size,
         output: call.request.as_ref().and_then(|request| request.output_limit()),
@@ -82,16 +83,24 @@ async fn plan(app: &App, call: &Call, session: u64) -> Result<Plan, ApiError> {
     };
     let decision = decide(&facts, &backend_facts, app.config.answer.settings);
     match decision.unserved(&facts) {
-        Some(Unserved::TooLong { tokens, limit }) => {
-            Err(ApiError::context_length_exceeded(tokens, limit, Some(decision.sentence(0, &facts, &backend_facts))))
-        }
+        Some(Unserved::TooLong { tokens, limit }) => Err(ApiError::context_length_exceeded(
+            tokens,
+            limit,
+            Some(decision.sentence(0, &facts, &backend_facts)),
+        )),
         Some(Unserved::NoImages) => Err(ApiError::images_not_supported()),
         None => Ok(Plan { facts, measured, backends, backend_facts, decision }),
     }
 }
 
 /// Tries the candidates in turn and relays the first answer that begins.
-async fn serve(app: &App, call: &Call, plan: &Plan, outcome: &mut Outcome, out: &Out) -> Result<(), ApiError> {
+async fn serve(
+    app: &App,
+    call: &Call,
+    plan: &Plan,
+    outcome: &mut Outcome,
+    out: &Out,
+) -> Result<(), ApiError> {
     let wants_usage = call.request.as_ref().is_some_and(|request| request.wants_usage());
     let terms = Terms {
         silence: Silence { first_token: app.config.failover.first_token, stall: app.config.failover.stall },
@@ -132,7 +141,14 @@ async fn serve(app: &App, call: &Call, plan: &Plan, outcome: &mut Outcome, out: 
 }
 
 /// Passes an answer on to its end.
-async fn relay(call: &Call, backend: &Arc<Backend>, started: Started, silence: Silence, outcome: &mut Outcome, out: &Out) {
+async fn relay(
+    call: &Call,
+    backend: &Arc<Backend>,
+    started: Started,
+    silence: Silence,
+    outcome: &mut Outcome,
+    out: &Out,
+) {
     let mut headers = headers_of(outcome, backend.name());
     match started {
         Started::Stream(stream, first) => {
@@ -146,10 +162,10 @@ async fn relay(call: &Call, backend: &Arc<Backend>, started: Started, silence: S
             outcome.ends(End::Answered, None);
             out.send(Piece::Whole(Head { status: StatusCode::OK, headers }, body)).await;
         }
-        Started::Unread { headers: passed, status, body, unpack } => {
-            headers.extend(passed);
-            out.send(Piece::Head(Head { status, headers })).await;
-            relay_unread(call, body, unpack, outcome, out).await;
+        Started::Unread { head, body, unpack } => {
+            headers.extend(head.headers);
+            out.send(Piece::Head(Head { status: head.status, headers })).await;
+            relay_unread(call, *body, unpack, outcome, out).await;
         }
     }
 }
@@ -188,10 +204,16 @@ async fn relay_stream(
     backend.on_fault(failure.fault);
     let error = ApiError::answer_cut(backend.name(), failure.fault);
     outcome.ends(End::Cut, Some(error.code));
-    out.send(Piece::Refused(Box::new(error), HeaderMap::new())).await;
+    out.send(Piece::Refused(error, HeaderMap::new())).await;
 }
 
-async fn relay_unread(call: &Call, mut body: ReplyBody, mut unpack: Decoder, outcome: &mut Outcome, out: &Out) {
+async fn relay_unread(
+    call: &Call,
+    mut body: ReplyBody,
+    mut unpack: Decoder,
+    outcome: &mut Outcome,
+    out: &Out,
+) {
     loop {
         let piece = match body.next().await {
             None => return outcome.ends(End::Answered, None),
@@ -245,9 +267,16 @@ fn edited(call: &Call, backend: &Backend, choice: &Choice, base: &Edits) -> Byte
 
 /// What every answer says of itself.
 fn headers_of(outcome: &Outcome, backend: &str) -> HeaderMap {
-    let tokens = outcome.measured.as_ref().map_or_else(|| "unknown".to_owned(), |measured| measured.size.to_string());
-    let reason: String = outcome.reason.chars().filter(|c| c.is_ascii() && !c.is_ascii_control()).take(500).collect();
-    let pairs = [("x-switchback-backend", backend), ("x-switchback-tokens", &tokens), ("x-switchback-reason", &reason)];
-    let header = |(name, value)| HeaderValue::from_str(value).ok().map(|value| (HeaderName::from_static(name), value));
+    let tokens =
+        outcome.measured.as_ref().map_or_else(|| "unknown".to_owned(), |measured| measured.size.to_string());
+    let reason: String =
+        outcome.reason.chars().filter(|c| c.is_ascii() && !c.is_ascii_control()).take(500).collect();
+    let pairs = [
+        ("x-switchback-backend", backend),
+        ("x-switchback-tokens", &tokens),
+        ("x-switchback-reason", &reason),
+    ];
+    let header =
+        |(name, value)| HeaderValue::from_str(value).ok().map(|value| (HeaderName::from_static(name), value));
     pairs.into_iter().filter_map(header).collect()
 }

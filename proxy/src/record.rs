@@ -103,7 +103,8 @@ impl Drop for Outcome {
         let took = self.accepted.elapsed();
         let backend = self.backend.as_deref().unwrap_or("none");
         self.app.metrics.ended(self.end, backend, took, self.first_content, self.usage);
-        let faults: Vec<String> = self.attempts.iter().map(|(name, fault)| format!("{name}: {fault}")).collect();
+        let faults: Vec<String> =
+            self.attempts.iter().map(|(name, fault)| format!("{name}: {fault}")).collect();
         let some = |text: String| Some(text).filter(|text| !text.is_empty());
         tracing::info!(
             id = self.id,

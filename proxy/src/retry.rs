@@ -128,12 +128,15 @@ impl<'a> Retry<'a> {
 
     /// What to tell the client: the failure that tells most of what it can do.
     pub(crate) fn error(&self) -> ApiError {
-        self.mistake().or_else(|| self.overflow()).or_else(|| self.not_served()).unwrap_or_else(|| self.unavailable())
+        self.mistake()
+            .or_else(|| self.overflow())
+            .or_else(|| self.not_served())
+            .unwrap_or_else(|| self.unavailable())
     }
 
     fn mistake(&self) -> Option<ApiError> {
         let (_, failure) = self.failures.iter().find(|(_, failure)| failure.fault == Fault::ClientMistake)?;
-        let error = failure.error.as_ref();
+        let error = failure.error.as_deref();
         let message = error.map_or("the backend refused the request", |error| error.message.as_str());
         Some(ApiError::refused_by_backend(message, error.and_then(|error| error.param.as_deref())))
     }
@@ -149,14 +152,17 @@ impl<'a> Retry<'a> {
             fault => failover::safe_after_death(fault, expected, guilty_above).map(|safe| (expected, safe)),
         });
         let (tokens, limit) = overflows.max_by_key(|(_, limit)| *limit)?;
-        let backends = self.failures.iter().map(|(backend, failure)| {
-            format!("{}: {}", self.plan.backends[*backend].name(), failure.fault)
-        });
+        let backends = self
+            .failures
+            .iter()
+            .map(|(backend, failure)| format!("{}: {}", self.plan.backends[*backend].name(), failure.fault));
         Some(ApiError::context_length_exceeded(tokens, limit, Some(backends.collect::<Vec<_>>().join("; "))))
     }
 
     fn not_served(&self) -> Option<ApiError> {
-        let all = |wanted| !self.failures.is_empty() && self.failures.iter().all(|(_, failure)| failure.fault == wanted);
+        let all = |wanted| {
+            !self.failures.is_empty() && self.failures.iter().all(|(_, failure)| failure.fault == wanted)
+        };
         if all(Fault::NotServed) {
             return Some(ApiError::path_not_served(&self.call.endpoint.path));
         }
@@ -173,9 +179,14 @@ impl<'a> Retry<'a> {
         let faults = || self.failures.iter().map(|(_, failure)| failure.fault);
         if faults().all(|fault| matches!(fault, Fault::Unreachable | Fault::Loading | Fault::Overloaded)) {
             let refused = self.plan.decision.refusals.iter();
-            let why = refused.map(|(backend, refusal)| format!("{}: {refusal}", self.plan.backends[*backend].name()));
+            let why = refused
+                .map(|(backend, refusal)| format!("{}: {refusal}", self.plan.backends[*backend].name()));
             let others: Vec<String> = why.collect();
-            let message = if others.is_empty() { message } else { format!("{message}, not asked: {}", others.join("; ")) };
+            let message = if others.is_empty() {
+                message
+            } else {
+                format!("{message}, not asked: {}", others.join("; "))
+            };
             return ApiError::no_backend(message, "start one of them, or try again in a moment", RETRY_AFTER);
         }
         if faults().all(|fault| matches!(fault, Fault::NoFirstToken | Fault::Stalled)) {

@@ -77,7 +77,8 @@ pub(crate) fn goes_to_a_backend(request: &Request) -> bool {
     let path = request.uri().path();
     let known = ENDPOINTS.contains(&path) || path.starts_with("/audio/") || path.starts_with("/images/");
     let administers = ["load", "adapter", "admin", ".."].iter().any(|word| path.contains(word));
-    known || (request.extensions().get::<BelowV1>().is_some() && !administers)
+    let below_v1 = request.extensions().get::<BelowV1>().is_some() && path.len() > 1;
+    known || (below_v1 && !administers)
 }
 
 #[cfg(test)]

@@ -107,7 +107,8 @@ async fn accept(listener: TcpListener, service: Service, mut stopped: watch::Rec
             Some((stream, place)) => {
                 // Without it small frames wait for the client's acknowledgement.
                 let _ = stream.set_nodelay(true);
-                let connection = serve(stream, service.router.clone(), server.clone(), Some(graceful.watcher()));
+                let connection =
+                    serve(stream, service.router.clone(), server.clone(), Some(graceful.watcher()));
                 connections.spawn(async move {
                     connection.await;
                     drop(place);

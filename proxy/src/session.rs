@@ -15,7 +15,8 @@ use switchback_policies::session::{LoopLimit, Session};
 use crate::call::Call;
 
 /// Headers that name a conversation, of OpenCode, Kilo, Crush, Claude Code and Codex.
-const HEADERS: [&str; 5] = ["x-session-id", "x-session-affinity", "x-claude-code-session-id", "session-id", "thread-id"];
+const HEADERS: [&str; 5] =
+    ["x-session-id", "x-session-affinity", "x-claude-code-session-id", "session-id", "thread-id"];
 
 /// What is remembered of all sessions.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ impl Sessions {
             return hasher.finish();
         }
         for member in ["system", "instructions"] {
-            request.root().get(member).map(|value| value.raw().hash(&mut hasher));
+            request.root().get(member).map_or("", |value| value.raw()).hash(&mut hasher);
         }
         for message in request.messages() {
             message.0.raw().hash(&mut hasher);

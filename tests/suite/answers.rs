@@ -17,7 +17,13 @@ async fn a_plain_answer_leaves_byte_for_byte() {
 #[tokio::test(start_paused = true)]
 async fn a_stream_leaves_byte_for_byte_without_the_backends_comments() {
     let world = World::new(&[("b", 8000)], "");
-    let mut steps = vec![Step::Send(": PROCESSING\n\n".into()), role(), delta("Hel"), Step::Send(": ping 1\n\n".into()), delta("lo")];
+    let mut steps = vec![
+        Step::Send(": PROCESSING\n\n".into()),
+        role(),
+        delta("Hel"),
+        Step::Send(": ping 1\n\n".into()),
+        delta("lo"),
+    ];
     steps.extend([finish("stop"), Step::Send("data: [DONE]\n\n".into())]);
     let expected: String = steps
         .iter()
@@ -51,7 +57,12 @@ async fn usage_is_always_asked_for_and_kept_from_clients_that_did_not_ask() {
     };
     world.backend("b").then(reply()).then(reply());
     let silent = world.chat(&ask_stream("hi")).await;
-    let asked = world.chat(&ask_stream("hi").replace(r#""stream":true"#, r#""stream":true,"stream_options":{"include_usage":true}"#)).await;
+    let asked = world
+        .chat(
+            &ask_stream("hi")
+                .replace(r#""stream":true"#, r#""stream":true,"stream_options":{"include_usage":true}"#),
+        )
+        .await;
     assert!(!silent.body.contains("usage"));
     assert!(asked.body.contains(usage));
     for seen in world.backend("b").seen() {
@@ -62,7 +73,13 @@ async fn usage_is_always_asked_for_and_kept_from_clients_that_did_not_ask() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_waits_through_a_long_prefill_hears_a_comment_every_ten_seconds() {
     let world = World::new(&[("b", 8000)], "");
-    let slow = vec![Step::Pause(Duration::from_secs(95)), role(), delta("x"), finish("stop"), Step::Send("data: [DONE]\n\n".into())];
+    let slow = vec![
+        Step::Pause(Duration::from_secs(95)),
+        role(),
+        delta("x"),
+        finish("stop"),
+        Step::Send("data: [DONE]\n\n".into()),
+    ];
     world.backend("b").then(Reply::stream(slow));
     let began = Instant::now();
     let mut answer = world.client().await.post("/v1/chat/completions", &ask_stream("hi")).await;
@@ -95,7 +112,8 @@ async fn a_client_that_leaves_during_prefill_frees_the_backend_at_once() {
         world.backend("b").then(reply);
         let client = world.client().await;
         let body = if stream { ask_stream("hi") } else { ask("hi") };
-        let request = tokio::spawn(async move { client.post("/v1/chat/completions", &body).await.whole().await });
+        let request =
+            tokio::spawn(async move { client.post("/v1/chat/completions", &body).await.whole().await });
         world.backend("b").until_seen(1).await;
         let began = Instant::now();
         request.abort();
@@ -129,7 +147,11 @@ async fn a_cut_answer_ends_with_an_error_event_and_never_with_a_finish_reason() 
         let world = World::new(&[("b", 8000), ("spare", 8000)], "");
         world.backend("b").then(Reply::stream(steps.clone()));
         let answer = world.chat(&ask_stream("hi")).await;
-        assert!(answer.body.contains("half") && answer.body.contains("\"code\":\"answer_cut\""), "{steps:?}: {}", answer.body);
+        assert!(
+            answer.body.contains("half") && answer.body.contains("\"code\":\"answer_cut\""),
+            "{steps:?}: {}",
+            answer.body
+        );
         for never in ["\"finish_reason\":\"", "EngineCore", "decode failed"] {
             assert!(!answer.body.contains(never), "{steps:?}: {}", answer.body);
         }

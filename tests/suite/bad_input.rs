@@ -23,17 +23,40 @@ async fn what_is_wrong_with_a_body_is_said_with_its_place() {
         ("{\"model\":\"m\",\"messages\":{}}", "messages must be an array", Some("messages")),
         ("{\"model\":\"m\",\"messages\":[1]}", "messages[0]", Some("messages[0]")),
         ("{\"model\":\"m\",\"messages\":[{\"role\":7}]}", "messages[0].role", Some("messages[0].role")),
-        ("{\"model\":[],\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", "model must be a string", Some("model")),
-        ("{\"model\":\"m\",\"stream\":\"yes\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", "stream", Some("stream")),
-        ("{\"model\":\"m\",\"max_tokens\":\"9\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", "max_tokens", Some("max_tokens")),
-        ("{\"model\":\"m\",\"tools\":{},\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", "tools", Some("tools")),
+        (
+            "{\"model\":[],\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}",
+            "model must be a string",
+            Some("model"),
+        ),
+        (
+            "{\"model\":\"m\",\"stream\":\"yes\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}",
+            "stream",
+            Some("stream"),
+        ),
+        (
+            "{\"model\":\"m\",\"max_tokens\":\"9\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}",
+            "max_tokens",
+            Some("max_tokens"),
+        ),
+        (
+            "{\"model\":\"m\",\"tools\":{},\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}",
+            "tools",
+            Some("tools"),
+        ),
     ] {
         let world = world();
         let answer = world.chat(body).await;
         assert_eq!(answer.status, 400, "{body}");
         let error = answer.error();
-        assert_eq!((error["type"].as_str(), error["code"].as_str()), (Some("invalid_request_error"), Some("invalid_body")), "{body}");
-        assert!(error["message"].as_str().is_some_and(|text| text.to_lowercase().contains(says)), "{body}: {error}");
+        assert_eq!(
+            (error["type"].as_str(), error["code"].as_str()),
+            (Some("invalid_request_error"), Some("invalid_body")),
+            "{body}"
+        );
+        assert!(
+            error["message"].as_str().is_some_and(|text| text.to_lowercase().contains(says)),
+            "{body}: {error}"
+        );
         assert_eq!(error["param"].as_str(), param, "{body}");
         assert!(world.backend("b").seen().is_empty());
     }
@@ -77,7 +100,8 @@ async fn a_body_above_the_limit_is_refused_with_both_numbers_before_it_is_read()
 async fn a_body_that_stops_arriving_ends_in_a_timeout_that_says_so() {
     let world = world();
     let mut pipe = world.raw();
-    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 50\r\n\r\n{\"model\"";
+    let head =
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 50\r\n\r\n{\"model\"";
     pipe.write_all(head.as_bytes()).await.expect("written");
     let answer = read_until(&mut pipe, "body_timeout").await;
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
@@ -101,7 +125,8 @@ async fn a_half_closed_socket_is_no_hang() {
     let world = world();
     world.backend("b").then(Reply::says("x"));
     let mut pipe = world.raw();
-    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 500\r\n\r\n{\"model\"";
+    let head =
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 500\r\n\r\n{\"model\"";
     pipe.write_all(head.as_bytes()).await.expect("written");
     pipe.shutdown().await.expect("half closed");
     let mut rest = Vec::new();
@@ -113,7 +138,10 @@ async fn a_half_closed_socket_is_no_hang() {
 async fn a_flood_of_headers_is_refused_with_the_number() {
     let mut sent = request(Method::POST, "/v1/chat/completions", &ask("hi"));
     for n in 0..150 {
-        sent.headers_mut().insert(http::HeaderName::try_from(format!("x-flood-{n}")).expect("a name"), "1".parse().expect("a value"));
+        sent.headers_mut().insert(
+            http::HeaderName::try_from(format!("x-flood-{n}")).expect("a name"),
+            "1".parse().expect("a value"),
+        );
     }
     let answer = world().client().await.send(sent).await.whole().await;
     assert_eq!((answer.status.as_u16(), answer.error()["code"].as_str()), (431, Some("headers_too_large")));
@@ -122,9 +150,22 @@ async fn a_flood_of_headers_is_refused_with_the_number() {
 #[tokio::test(start_paused = true)]
 async fn unknown_paths_and_methods_are_told_apart() {
     let world = world();
-    for path in ["/api/version", "/api/show", "/api/v1/models", "/", "/v1", "/v1/", "/v1/load_lora_adapter", "/switch"] {
+    for path in [
+        "/api/version",
+        "/api/show",
+        "/api/v1/models",
+        "/",
+        "/v1",
+        "/v1/",
+        "/v1/load_lora_adapter",
+        "/switch",
+    ] {
         let answer = world.post(path, "{}").await;
-        assert_eq!((answer.status.as_u16(), answer.error()["code"].as_str()), (404, Some("not_found")), "{path}");
+        assert_eq!(
+            (answer.status.as_u16(), answer.error()["code"].as_str()),
+            (404, Some("not_found")),
+            "{path}"
+        );
     }
     let answer = world.get("/v1/chat/completions").await;
     assert_eq!((answer.status.as_u16(), answer.error()["code"].as_str()), (405, Some("method_not_allowed")));

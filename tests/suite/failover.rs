@@ -10,12 +10,19 @@ const DEAD: &str = r#"data: {"error": {"message": "EngineCore encountered an iss
 
 #[tokio::test(start_paused = true)]
 async fn every_fault_before_the_first_content_moves_a_stream_to_the_next_backend_unseen() {
-    let oom = r#"{"object":"error","message":"CUDA out of memory. Tried to allocate 138.00 MiB.","code":500}"#;
+    let oom =
+        r#"{"object":"error","message":"CUDA out of memory. Tried to allocate 138.00 MiB.","code":500}"#;
     let faults = [
         Reply::closes(),
         Reply::json(500, oom),
-        Reply::json(503, r#"{"error":{"message":"The engine is currently busy","type":"Service Unavailable","code":503}}"#),
-        Reply::json(404, r#"{"error":{"message":"The model `m` does not exist.","type":"NotFoundError","code":404}}"#),
+        Reply::json(
+            503,
+            r#"{"error":{"message":"The engine is currently busy","type":"Service Unavailable","code":503}}"#,
+        ),
+        Reply::json(
+            404,
+            r#"{"error":{"message":"The model `m` does not exist.","type":"NotFoundError","code":404}}"#,
+        ),
         Reply::stream(vec![Step::Send(format!("{DEAD}\n\ndata: [DONE]\n\n"))]),
         Reply::stream(vec![role(), Step::Cut]),
         Reply::stream(vec![role(), Step::Send("data: [DONE]\n\n".into())]),
@@ -30,7 +37,11 @@ async fn every_fault_before_the_first_content_moves_a_stream_to_the_next_backend
         world.backend("good").then(Reply::streams(&["Done."]));
         let answer = world.chat(&ask_stream("hi")).await;
         assert_eq!(answer.status, 200);
-        assert!(answer.body.contains("Done.") && answer.body.ends_with("data: [DONE]\n\n"), "{fault:?}: {}", answer.body);
+        assert!(
+            answer.body.contains("Done.") && answer.body.ends_with("data: [DONE]\n\n"),
+            "{fault:?}: {}",
+            answer.body
+        );
         assert!(!answer.body.contains("error"), "{fault:?}: {}", answer.body);
         assert_eq!(answer.body.matches("\"role\"").count(), 1, "{fault:?}: {}", answer.body);
         assert_eq!(answer.header("x-switchback-backend"), "good");
@@ -56,7 +67,11 @@ async fn a_refused_connection_moves_on_and_the_backend_is_left_alone_until_it_is
     world.backend("good").then(Reply::says("1")).then(Reply::says("2"));
     world.chat(&ask("hi")).await;
     let answer = world.chat(&ask("hi")).await;
-    assert!(answer.header("x-switchback-reason").starts_with("good: first that fits"), "{}", answer.header("x-switchback-reason"));
+    assert!(
+        answer.header("x-switchback-reason").starts_with("good: first that fits"),
+        "{}",
+        answer.header("x-switchback-reason")
+    );
     world.backend("bad").listens(true).then(Reply::says("3"));
     tokio::time::advance(Duration::from_secs(11)).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -106,16 +121,25 @@ async fn an_overflow_that_only_the_backend_sees_moves_to_a_larger_one_or_is_told
     let world = World::new(&[("only", 4000)], "");
     world.backend("only").then(Reply::json(400, overflow));
     let answer = world.chat(&ask("hi")).await;
-    assert_eq!((answer.status.as_u16(), answer.error()["code"].as_str()), (400, Some("context_length_exceeded")));
+    assert_eq!(
+        (answer.status.as_u16(), answer.error()["code"].as_str()),
+        (400, Some("context_length_exceeded"))
+    );
     assert!(answer.error()["message"].as_str().is_some_and(|text| text.contains("900 tokens > 512 maximum")));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_prompt_that_killed_an_engine_is_not_carried_to_a_second_card_of_the_same_size() {
     let world = World::new(&[("one", 60_000), ("two", 60_000)], "");
-    world.backend("one").counts(30_000).then(Reply::stream(vec![Step::Send(format!("{DEAD}\n\ndata: [DONE]\n\n"))]));
+    world
+        .backend("one")
+        .counts(30_000)
+        .then(Reply::stream(vec![Step::Send(format!("{DEAD}\n\ndata: [DONE]\n\n"))]));
     let answer = world.chat(&ask_stream(&words(25_000))).await;
-    assert_eq!((answer.status.as_u16(), answer.error()["code"].as_str()), (400, Some("context_length_exceeded")));
+    assert_eq!(
+        (answer.status.as_u16(), answer.error()["code"].as_str()),
+        (400, Some("context_length_exceeded"))
+    );
     assert!(world.backend("two").seen().is_empty());
     assert!(!answer.body.contains("EngineCore"));
 }
@@ -123,7 +147,8 @@ async fn a_prompt_that_killed_an_engine_is_not_carried_to_a_second_card_of_the_s
 #[tokio::test(start_paused = true)]
 async fn a_backend_that_is_loading_is_waited_for_with_comments() {
     let world = World::new(&[("b", 8000)], "");
-    let loading = || Reply::json(503, r#"{"error":{"message":"Loading model","type":"unavailable_error","code":503}}"#);
+    let loading =
+        || Reply::json(503, r#"{"error":{"message":"Loading model","type":"unavailable_error","code":503}}"#);
     for _ in 0..30 {
         world.backend("b").then(loading());
     }
@@ -149,7 +174,11 @@ async fn a_failure_after_the_head_was_sent_is_an_error_event_with_an_end() {
     world.backend("b").then(Reply::stream(vec![Step::Pause(Duration::from_secs(30)), Step::Cut]));
     let answer = world.chat(&ask_stream("hi")).await;
     assert_eq!(answer.status, 200);
-    assert!(answer.body.contains("\"code\":\"backend_failed\"") && answer.body.ends_with("data: [DONE]\n\n"), "{}", answer.body);
+    assert!(
+        answer.body.contains("\"code\":\"backend_failed\"") && answer.body.ends_with("data: [DONE]\n\n"),
+        "{}",
+        answer.body
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -158,7 +187,8 @@ async fn a_silent_answer_of_a_backend_that_went_away_is_given_up() {
     world.backend("gone").then(Reply::never());
     world.backend("good").then(Reply::says("ok"));
     let client = world.client().await;
-    let asking = tokio::spawn(async move { client.post("/v1/chat/completions", &ask("hi")).await.whole().await });
+    let asking =
+        tokio::spawn(async move { client.post("/v1/chat/completions", &ask("hi")).await.whole().await });
     world.backend("gone").until_seen(1).await;
     world.backend("gone").listens(false);
     assert_eq!(asking.await.expect("an answer").header("x-switchback-backend"), "good");
@@ -167,11 +197,8 @@ async fn a_silent_answer_of_a_backend_that_went_away_is_given_up() {
 #[tokio::test(start_paused = true)]
 async fn a_prompt_that_a_backend_shortened_without_a_word_is_answered_by_another() {
     let world = World::new(&[("forgets", 50_000), ("good", 50_000)], "");
-    world.backend("forgets").then(Reply::says("about the end"));
-    world.backend("good").then(Reply::json(
-        200,
-        r#"{"choices":[{"index":0,"message":{"content":"all"},"finish_reason":"stop"}],"usage":{"prompt_tokens":9000,"completion_tokens":1}}"#,
-    ));
+    world.backend("forgets").then(Reply::counted("about the end", 4096));
+    world.backend("good").then(Reply::counted("all", 9010));
     let answer = world.chat(&ask(&words(9000))).await;
     assert_eq!(answer.header("x-switchback-backend"), "good");
 }

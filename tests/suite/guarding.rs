@@ -17,23 +17,43 @@ async fn with(world: &World, method: Method, path: &str, headers: &[(&str, &str)
 fn keyed() -> World {
     let folder = std::env::temp_dir().join(format!("switchback-keys-{}", std::process::id()));
     std::fs::write(&folder, "# kitchen\nclient-key\nother-key\n").expect("a file with keys");
-    World::new(&[("b", 8000)], &format!("[server]\napi_keys_file = {folder:?}\nallowed_origins = [\"http://192.168.1.5:3000\"]\n"))
+    World::new(
+        &[("b", 8000)],
+        &format!("[server]\napi_keys_file = {folder:?}\nallowed_origins = [\"http://192.168.1.5:3000\"]\n"),
+    )
 }
 
 #[tokio::test(start_paused = true)]
 async fn with_keys_only_a_key_opens_and_it_never_reaches_the_backend() {
     let world = keyed();
-    for headers in [[("authorization", "Bearer client-key")], [("authorization", "bearer other-key")], [("x-api-key", "client-key")]] {
+    for headers in [
+        [("authorization", "Bearer client-key")],
+        [("authorization", "bearer other-key")],
+        [("x-api-key", "client-key")],
+    ] {
         world.backend("b").then(Reply::says("ok"));
-        assert_eq!(with(&world, Method::POST, "/v1/chat/completions", &headers).await.status, 200, "{headers:?}");
+        assert_eq!(
+            with(&world, Method::POST, "/v1/chat/completions", &headers).await.status,
+            200,
+            "{headers:?}"
+        );
     }
     for seen in world.backend("b").seen() {
         assert!(!seen.head.contains("-key"), "{}", seen.head);
     }
-    let refused: [&[(&str, &str)]; 4] = [&[], &[("authorization", "Bearer nope")], &[("authorization", "Basic client-key")], &[("x-api-key", "")]];
+    let refused: [&[(&str, &str)]; 4] = [
+        &[],
+        &[("authorization", "Bearer nope")],
+        &[("authorization", "Basic client-key")],
+        &[("x-api-key", "")],
+    ];
     for headers in refused {
         let answer = with(&world, Method::POST, "/v1/chat/completions", headers).await;
-        assert_eq!((answer.status.as_u16(), answer.error()["code"].as_str()), (401, Some("invalid_api_key")), "{headers:?}");
+        assert_eq!(
+            (answer.status.as_u16(), answer.error()["code"].as_str()),
+            (401, Some("invalid_api_key")),
+            "{headers:?}"
+        );
         assert_eq!(with(&world, Method::GET, "/v1/models", headers).await.status, 401);
     }
     assert_eq!(world.get("/health").await.status, 200);
@@ -60,7 +80,10 @@ async fn only_listed_headers_reach_a_backend() {
     let head = world.backend("b").seen()[0].head.to_lowercase();
     let mut names: Vec<&str> = head.lines().skip(1).filter_map(|line| line.split(':').next()).collect();
     names.sort_unstable();
-    assert_eq!(names, ["accept-encoding", "content-length", "content-type", "host", "traceparent", "user-agent"]);
+    assert_eq!(
+        names,
+        ["accept-encoding", "content-length", "content-type", "host", "traceparent", "user-agent"]
+    );
     assert!(head.contains("accept-encoding: identity"));
 }
 
@@ -69,7 +92,11 @@ async fn without_keys_a_name_that_is_not_this_machines_is_refused() {
     let world = World::new(&[("b", 8000)], "");
     for host in ["evil.example", "127.0.0.1.evil.example:4000", "192.168.1.9:4000"] {
         let answer = with(&world, Method::POST, "/v1/chat/completions", &[("host", host)]).await;
-        assert_eq!((answer.status.as_u16(), answer.error()["code"].as_str()), (403, Some("host_not_allowed")), "{host}");
+        assert_eq!(
+            (answer.status.as_u16(), answer.error()["code"].as_str()),
+            (403, Some("host_not_allowed")),
+            "{host}"
+        );
     }
     for host in ["localhost:4000", "127.0.0.1", "[::1]:4000", "host.docker.internal:4000"] {
         assert_eq!(with(&world, Method::GET, "/v1/models", &[("host", host)]).await.status, 200, "{host}");
@@ -81,20 +108,34 @@ async fn without_keys_a_name_that_is_not_this_machines_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn pages_from_loopback_or_the_list_may_ask_and_others_may_not() {
     let world = keyed();
-    let preflight = [("access-control-request-method", "POST"), ("access-control-request-headers", "authorization,content-type")];
+    let preflight = [
+        ("access-control-request-method", "POST"),
+        ("access-control-request-headers", "authorization,content-type"),
+    ];
     for origin in ["http://localhost:5173", "http://127.0.0.1:8080", "http://192.168.1.5:3000"] {
-        let answer = with(&world, Method::OPTIONS, "/v1/chat/completions", &[&[("origin", origin)][..], &preflight].concat()).await;
+        let answer = with(
+            &world,
+            Method::OPTIONS,
+            "/v1/chat/completions",
+            &[&[("origin", origin)][..], &preflight].concat(),
+        )
+        .await;
         assert_eq!((answer.status.as_u16(), answer.header("access-control-allow-origin")), (204, origin));
         assert_eq!(answer.header("access-control-allow-headers"), "authorization,content-type");
         assert!(answer.header("access-control-allow-methods").contains("POST"));
         let refused = with(&world, Method::POST, "/v1/chat/completions", &[("origin", origin)]).await;
         assert_eq!((refused.status.as_u16(), refused.header("access-control-allow-origin")), (401, origin));
     }
-    for origin in ["https://evil.example", "null", "http://192.168.1.5:3001", "http://localhost.evil.example"] {
+    for origin in ["https://evil.example", "null", "http://192.168.1.5:3001", "http://localhost.evil.example"]
+    {
         for method in [Method::OPTIONS, Method::POST] {
             let headers = [("origin", origin), ("authorization", "Bearer client-key")];
             let answer = with(&world, method, "/v1/chat/completions", &headers).await;
-            assert_eq!((answer.status.as_u16(), answer.header("access-control-allow-origin")), (403, ""), "{origin}");
+            assert_eq!(
+                (answer.status.as_u16(), answer.header("access-control-allow-origin")),
+                (403, ""),
+                "{origin}"
+            );
         }
     }
     assert!(world.backend("b").seen().is_empty());
@@ -103,7 +144,12 @@ async fn pages_from_loopback_or_the_list_may_ask_and_others_may_not() {
 #[tokio::test(start_paused = true)]
 async fn all_spellings_of_a_path_mean_the_same() {
     let world = World::new(&[("b", 8000)], "");
-    for path in ["/v1/chat/completions", "/chat/completions", "/v1/v1/chat/completions", "/v1/chat/completions?beta=true"] {
+    for path in [
+        "/v1/chat/completions",
+        "/chat/completions",
+        "/v1/v1/chat/completions",
+        "/v1/chat/completions?beta=true",
+    ] {
         world.backend("b").then(Reply::says("ok"));
         assert_eq!(world.post(path, &ask("hi")).await.status, 200, "{path}");
     }
@@ -115,7 +161,7 @@ async fn all_spellings_of_a_path_mean_the_same() {
 #[tokio::test(start_paused = true)]
 async fn metrics_and_readiness_tell_what_happened() {
     let world = World::new(&[("b", 8000)], "");
-    world.backend("b").then(Reply::says("ok"));
+    world.backend("b").then(Reply::counted("ok", 7));
     world.chat(&ask("hi")).await;
     let metrics = world.get("/metrics").await.body;
     for line in [

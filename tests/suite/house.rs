@@ -12,11 +12,15 @@ fn root() -> PathBuf {
 fn the_leaves_depend_on_no_runtime_no_http_and_not_on_each_other() {
     for (leaf, never) in [
         ("parsers", &["tokio", "hyper", "http", "axum", "switchback-policies", "tracing"][..]),
-        ("policies", &["tokio", "hyper", "http", "axum", "serde_json", "serde", "switchback-parsers", "tracing"]),
+        (
+            "policies",
+            &["tokio", "hyper", "http", "axum", "serde_json", "serde", "switchback-parsers", "tracing"],
+        ),
     ] {
         let manifest = std::fs::read_to_string(root().join(leaf).join("Cargo.toml")).expect("a manifest");
         let table: toml::Table = manifest.parse().expect("toml");
-        let dependencies = table.get("dependencies").and_then(toml::Value::as_table).cloned().unwrap_or_default();
+        let dependencies =
+            table.get("dependencies").and_then(toml::Value::as_table).cloned().unwrap_or_default();
         for name in never {
             assert!(!dependencies.contains_key(*name), "{leaf} depends on {name}");
         }
@@ -31,7 +35,10 @@ fn every_example_configuration_makes_sense() {
         if path.extension().is_some_and(|extension| extension == "toml") {
             let text = std::fs::read_to_string(&path).expect("readable");
             // Keys come from the environment of whoever uses the example.
-            let text = text.replace("api_keys_env = ", "# ").replace("api_key_env = ", "# ").replace("listen = \"0.0.0.0", "listen = \"127.0.0.1");
+            let text = text
+                .replace("api_keys_env = ", "# ")
+                .replace("api_key_env = ", "# ")
+                .replace("listen = \"0.0.0.0", "listen = \"127.0.0.1");
             Config::parse(&text, &root()).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             checked += 1;
         }

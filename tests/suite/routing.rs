@@ -11,8 +11,15 @@ async fn a_short_prompt_goes_to_the_first_backend_and_a_long_one_to_the_first_th
     world.backend("dual").then(Reply::says("long"));
     let short = world.chat(&ask("hello")).await;
     let long = world.chat(&ask(&words(5000))).await;
-    assert_eq!((short.header("x-switchback-backend"), long.header("x-switchback-backend")), ("single", "dual"));
-    assert!(long.header("x-switchback-reason").contains("not single: "), "{}", long.header("x-switchback-reason"));
+    assert_eq!(
+        (short.header("x-switchback-backend"), long.header("x-switchback-backend")),
+        ("single", "dual")
+    );
+    assert!(
+        long.header("x-switchback-reason").contains("not single: "),
+        "{}",
+        long.header("x-switchback-reason")
+    );
     assert!(!short.header("x-request-id").is_empty());
 }
 
@@ -36,7 +43,10 @@ async fn what_nobody_can_carry_is_refused_in_the_words_that_clients_act_on_and_n
     assert_eq!(error["code"], "context_length_exceeded");
     assert_eq!(error["type"], "invalid_request_error");
     let message = error["message"].as_str().expect("a message");
-    assert!(message.contains("> 2000 maximum") && message.contains("maximum context length is 2000 tokens"), "{message}");
+    assert!(
+        message.contains("> 2000 maximum") && message.contains("maximum context length is 2000 tokens"),
+        "{message}"
+    );
     assert!(world.backend("small").seen().is_empty() && world.backend("large").seen().is_empty());
 }
 
@@ -50,7 +60,10 @@ async fn the_request_leaves_byte_for_byte_but_for_what_a_rule_touched() {
     let seen = world.backend("single").seen();
     assert_eq!(seen[0].body, body);
     let limited = seen[1].json()["max_tokens"].as_u64().expect("a limit");
-    assert_eq!(seen[1].body, body.replace(r#""model":"m""#, &format!(r#""model":"m","max_tokens":{limited}"#)));
+    assert_eq!(
+        seen[1].body,
+        body.replace(r#""model":"m""#, &format!(r#""model":"m","max_tokens":{limited}"#))
+    );
     assert!((1..8000).contains(&limited));
 }
 

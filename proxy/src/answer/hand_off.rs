@@ -22,7 +22,7 @@ pub(crate) enum Piece {
     /// Bytes of the body.
     Data(Bytes),
     /// It ends with an error: as a response if the head is still held, else as an event.
-    Refused(Box<ApiError>, HeaderMap),
+    Refused(ApiError, HeaderMap),
     /// The connection to the client must end without a proper end of the body.
     Broken,
 }

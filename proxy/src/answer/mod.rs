@@ -46,7 +46,12 @@ pub(crate) struct Patience {
 
 /// Runs a producer and answers with what it hands over. Streams get their head after `hold_head` at the latest; plain
 /// answers wait for theirs.
-pub(crate) async fn respond<F, P>(dialect: Option<Dialect>, stream: bool, patience: Patience, produce: F) -> Response<Body>
+pub(crate) async fn respond<F, P>(
+    dialect: Option<Dialect>,
+    stream: bool,
+    patience: Patience,
+    produce: F,
+) -> Response<Body>
 where
     F: FnOnce(Out) -> P,
     P: Future<Output = ()> + Send + 'static,

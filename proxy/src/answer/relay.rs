@@ -13,7 +13,7 @@ use switchback_parsers::diagnosis::{BackendError, Engine, diagnose};
 use switchback_parsers::sse::{SseDecoder, SseFrame, write_data};
 use switchback_policies::failover::Fault;
 
-use crate::attempt::{Failure, fault_of};
+use crate::attempt::Failure;
 use crate::backend::client::ReplyBody;
 use crate::backend::decode::Decoder;
 
@@ -49,7 +49,13 @@ pub(crate) struct AnswerStream {
 
 impl AnswerStream {
     /// Starts to read a reply's body. `usage_to_client`: chunks that hold nothing but usage are passed on.
-    pub(crate) fn new(body: ReplyBody, unpack: Decoder, dialect: Dialect, engine: Engine, usage_to_client: bool) -> Self {
+    pub(crate) fn new(
+        body: ReplyBody,
+        unpack: Decoder,
+        dialect: Dialect,
+        engine: Engine,
+        usage_to_client: bool,
+    ) -> Self {
         Self {
             body,
             unpack,
@@ -86,7 +92,8 @@ impl AnswerStream {
         match self.body.next().await {
             Some(Ok(bytes)) => {
                 let pushed = self.unpack.push(bytes).map_err(|error| error.to_string());
-                let pushed = pushed.and_then(|bytes| self.frames.push(bytes).map_err(|error| error.to_string()));
+                let pushed =
+                    pushed.and_then(|bytes| self.frames.push(bytes).map_err(|error| error.to_string()));
                 if let Err(detail) = pushed {
                     self.ended = Some(Err(Failure::new(Fault::Other, detail)));
                 }
@@ -166,7 +173,7 @@ impl AnswerStream {
         if self.is_complete() {
             return Ok(());
         }
-        Err(Failure { fault: fault_of(&error.diagnosis), detail: error.message.clone(), error: Some(error) })
+        Err(Failure::told(error))
     }
 
     /// Notes which choices have begun and finished; a bad finish reason is handed back.

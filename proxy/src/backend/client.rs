@@ -95,8 +95,11 @@ pub(crate) async fn send(
         Ok(io) => io.map_err(ClientError::Connect)?,
         Err(_) => return Err(ClientError::Connect(io::ErrorKind::TimedOut.into())),
     };
-    let (mut sender, connection) =
-        http1::Builder::new().max_headers(256).handshake(TokioIo::new(io)).await.map_err(ClientError::Lost)?;
+    let (mut sender, connection) = http1::Builder::new()
+        .max_headers(256)
+        .handshake(TokioIo::new(io))
+        .await
+        .map_err(ClientError::Lost)?;
     let mut connection = Box::pin(connection);
     let mut sending = std::pin::pin!(sender.send_request(request));
     let mut open = true;
@@ -135,7 +138,10 @@ impl http_body::Body for ReplyBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         if let Some(connection) = &mut self.connection
             && connection.as_mut().poll(cx).is_ready()
         {

@@ -13,8 +13,8 @@ use http::{HeaderMap, header};
 #[derive(Debug)]
 pub(crate) enum Decoder {
     Plain,
-    Gzip(GzDecoder<Vec<u8>>),
-    Deflate(ZlibDecoder<Vec<u8>>),
+    Gzip(Box<GzDecoder<Vec<u8>>>),
+    Deflate(Box<ZlibDecoder<Vec<u8>>>),
 }
 
 /// An encoding that nobody asked for and that is not known here.
@@ -28,8 +28,8 @@ impl Decoder {
         let Some(value) = headers.get(header::CONTENT_ENCODING) else { return Ok(Self::Plain) };
         match value.as_bytes().trim_ascii() {
             b"" | b"identity" => Ok(Self::Plain),
-            b"gzip" | b"x-gzip" => Ok(Self::Gzip(GzDecoder::new(Vec::new()))),
-            b"deflate" => Ok(Self::Deflate(ZlibDecoder::new(Vec::new()))),
+            b"gzip" | b"x-gzip" => Ok(Self::Gzip(Box::new(GzDecoder::new(Vec::new())))),
+            b"deflate" => Ok(Self::Deflate(Box::new(ZlibDecoder::new(Vec::new())))),
             _ => Err(UnknownEncoding(value.to_str().unwrap_or("?").chars().take(40).collect())),
         }
     }

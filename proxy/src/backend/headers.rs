@@ -19,7 +19,8 @@ const TO_BACKEND: [HeaderName; 6] = [
 ];
 
 /// Sent on to the client as the backend sent them.
-const TO_CLIENT: [HeaderName; 3] = [header::CONTENT_TYPE, header::CONTENT_DISPOSITION, header::CONTENT_LANGUAGE];
+const TO_CLIENT: [HeaderName; 3] =
+    [header::CONTENT_TYPE, header::CONTENT_DISPOSITION, header::CONTENT_LANGUAGE];
 
 /// The headers of a request to a backend.
 pub(crate) fn to_backend(client: &HeaderMap, backend: &Backend) -> HeaderMap {
@@ -28,7 +29,10 @@ pub(crate) fn to_backend(client: &HeaderMap, backend: &Backend) -> HeaderMap {
         headers.insert(header::HOST, host);
     }
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    headers.insert(header::USER_AGENT, HeaderValue::from_static(concat!("switchback/", env!("CARGO_PKG_VERSION"))));
+    headers.insert(
+        header::USER_AGENT,
+        HeaderValue::from_static(concat!("switchback/", env!("CARGO_PKG_VERSION"))),
+    );
     if let Some(key) = &backend.key
         && let Ok(mut value) = HeaderValue::from_str(&format!("Bearer {}", key.expose()))
     {

@@ -167,7 +167,8 @@ pub(crate) struct Fleet {
 impl Fleet {
     pub(crate) fn new(config: &config::Config, connector: &Arc<dyn Connect>) -> Self {
         let within = config.failover.connect;
-        let backend = |backend: &config::Backend| Arc::new(Backend::new(backend.clone(), connector.clone(), within));
+        let backend =
+            |backend: &config::Backend| Arc::new(Backend::new(backend.clone(), connector.clone(), within));
         Self { backends: config.backends.iter().map(backend).collect() }
     }
 

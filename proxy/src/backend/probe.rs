@@ -129,9 +129,14 @@ mod tests {
         let vllm = br#"{"object":"list","data":[{"id":"tiny","owned_by":"vllm","max_model_len":2048},{"id":"lora","owned_by":"vllm","parent":"tiny"}]}"#;
         assert_eq!(
             read_models(vllm),
-            Found { engine: Some(Engine::Vllm), names: vec!["tiny".into(), "lora".into()], window: Some(2048) }
+            Found {
+                engine: Some(Engine::Vllm),
+                names: vec!["tiny".into(), "lora".into()],
+                window: Some(2048)
+            }
         );
-        let llama = br#"{"data":[{"id":"smollm2","owned_by":"llamacpp","meta":{"n_ctx":4096,"n_ctx_train":8192}}]}"#;
+        let llama =
+            br#"{"data":[{"id":"smollm2","owned_by":"llamacpp","meta":{"n_ctx":4096,"n_ctx_train":8192}}]}"#;
         assert_eq!(
             read_models(llama),
             Found { engine: Some(Engine::LlamaCpp), names: vec!["smollm2".into()], window: Some(4096) }

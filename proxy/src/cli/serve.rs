@@ -18,9 +18,9 @@ pub(super) async fn run(file: Option<PathBuf>, listen: Option<SocketAddr>) -> Re
         tracing::warn!(listen = %config.server.listen, "open: everybody who reaches this port may use the backends");
     }
     let listen = config.server.listen;
-    let proxy = Proxy::start(config)
-        .await
-        .with_context(|| format!("cannot listen on {listen}; is another program there? --listen takes another address"))?;
+    let proxy = Proxy::start(config).await.with_context(|| {
+        format!("cannot listen on {listen}; is another program there? --listen takes another address")
+    })?;
     say(format_args!("listening on http://{}", proxy.address()));
     asked_to_stop().await?;
     tokio::select! {

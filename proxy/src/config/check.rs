@@ -62,7 +62,9 @@ pub(super) fn check(file: file::File, base: &Path) -> Result<Config, Vec<String>
     }
     let probe = Probe { interval: file.probe.interval, timeout: file.probe.timeout };
     match server {
-        Some(server) if complaints.is_empty() => Ok(Config { server, backends, models, failover, answer, probe }),
+        Some(server) if complaints.is_empty() => {
+            Ok(Config { server, backends, models, failover, answer, probe })
+        }
         _ => Err(complaints),
     }
 }
@@ -84,7 +86,10 @@ fn server(written: file::Server, base: &Path, complaints: &mut Vec<String>) -> O
     for origin in &written.allowed_origins {
         let is_origin = origin == "*"
             || origin.parse::<Uri>().is_ok_and(|uri| {
-                uri.scheme().is_some() && uri.authority().is_some() && uri.path() == "/" && !origin.ends_with('/')
+                uri.scheme().is_some()
+                    && uri.authority().is_some()
+                    && uri.path() == "/"
+                    && !origin.ends_with('/')
             });
         if !is_origin {
             complaints.push(format!(
@@ -115,7 +120,8 @@ fn server(written: file::Server, base: &Path, complaints: &mut Vec<String>) -> O
         idle_timeout: written.idle_timeout,
         drain: written.drain,
     };
-    let keys_failed = server.keys.is_empty() && (written.api_keys_env.is_some() || written.api_keys_file.is_some());
+    let keys_failed =
+        server.keys.is_empty() && (written.api_keys_env.is_some() || written.api_keys_file.is_some());
     complaints.extend(exposure(&server).filter(|_| !keys_failed));
     Some(server)
 }

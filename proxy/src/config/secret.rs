@@ -41,8 +41,8 @@ pub(super) fn keys_from_env(name: &str) -> Result<Vec<Secret>, String> {
 
 /// The keys in a file, one a line; empty lines and `#` comments are skipped.
 pub(super) fn keys_from_file(path: &Path) -> Result<Vec<Secret>, String> {
-    let text =
-        std::fs::read_to_string(path).map_err(|error| format!("cannot read keys from {}: {error}", path.display()))?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read keys from {}: {error}", path.display()))?;
     non_empty(text.lines().filter(|line| !line.trim_start().starts_with('#')), &path.display().to_string())
 }
 

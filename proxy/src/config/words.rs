@@ -9,13 +9,18 @@ use serde::de::{self, Deserializer, Visitor};
 
 /// `"250ms"`, `"30s"`, `"5m"`, `"2h"`, or seconds as a number.
 pub(super) fn duration<'de, D: Deserializer<'de>>(input: D) -> Result<Duration, D::Error> {
-    input.deserialize_any(Words { expects: "a duration such as \"250ms\", \"30s\", \"5m\" or \"2h\"", read: read_duration })
+    input.deserialize_any(Words {
+        expects: "a duration such as \"250ms\", \"30s\", \"5m\" or \"2h\"",
+        read: read_duration,
+    })
 }
-
 
 /// `"512KiB"`, `"64MiB"`, `"1GiB"`, the same with `KB`, `MB`, `GB` (thousands), or bytes as a number.
 pub(super) fn size<'de, D: Deserializer<'de>>(input: D) -> Result<usize, D::Error> {
-    input.deserialize_any(Words { expects: "a size such as \"512KiB\", \"64MiB\" or \"1GiB\"", read: read_size })
+    input.deserialize_any(Words {
+        expects: "a size such as \"512KiB\", \"64MiB\" or \"1GiB\"",
+        read: read_size,
+    })
 }
 
 fn read_duration(number: f64, unit: &str) -> Option<Duration> {
@@ -41,7 +46,11 @@ fn read_size(number: f64, unit: &str) -> Option<usize> {
         _ => return None,
     };
     let total = number * f64::from(bytes);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked against the range just before")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "checked against the range just before"
+    )]
     (0.0..=1e15).contains(&total).then_some(total as usize)
 }
 

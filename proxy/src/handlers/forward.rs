@@ -32,7 +32,8 @@ pub(crate) async fn forward(State(app): State<Arc<App>>, request: Request) -> Re
     let dialect = endpoint.dialect;
     let id = request.extensions().get::<RequestId>().map(|id| id.0.clone()).unwrap_or_default();
     let (head, body) = request.into_parts();
-    let announced = head.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let announced =
+        head.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     let server = &app.config.server;
     let call = match read(body, announced, server.max_body, server.read_timeout).await {
         Ok(body) => Call::read(id, accepted, head.method, endpoint, head.headers, body),
@@ -58,7 +59,12 @@ pub(crate) async fn wrong_method(request: Request) -> Response<Body> {
     ApiError::method_not_allowed(request.method().as_str(), request.uri().path()).response(None)
 }
 
-async fn read(mut body: Body, announced: Option<u64>, limit: usize, silence: Duration) -> Result<Bytes, ApiError> {
+async fn read(
+    mut body: Body,
+    announced: Option<u64>,
+    limit: usize,
+    silence: Duration,
+) -> Result<Bytes, ApiError> {
     if announced.is_some_and(|length| length > limit as u64) {
         return Err(ApiError::body_too_large(announced, limit));
     }

@@ -21,7 +21,8 @@ pub(crate) async fn health(State(app): State<Arc<App>>) -> Response<Body> {
 /// At least one backend can be asked.
 pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response<Body> {
     let ready = app.fleet.all().iter().any(|backend| backend.state() == BackendState::Up);
-    let (status, word) = if ready { (StatusCode::OK, "ready") } else { (StatusCode::SERVICE_UNAVAILABLE, "no backend is up") };
+    let (status, word) =
+        if ready { (StatusCode::OK, "ready") } else { (StatusCode::SERVICE_UNAVAILABLE, "no backend is up") };
     answer(status, &json!({ "status": word, "backends": states(&app) }))
 }
 
@@ -49,7 +50,9 @@ pub(crate) async fn model(State(app): State<Arc<App>>, Path(name): Path<String>)
 }
 
 fn states(app: &App) -> Value {
-    let state = |backend: &Arc<crate::backend::Backend>| (backend.name().to_owned(), backend.state().to_string().into());
+    let state = |backend: &Arc<crate::backend::Backend>| {
+        (backend.name().to_owned(), backend.state().to_string().into())
+    };
     Value::Object(app.fleet.all().iter().map(state).collect())
 }
 

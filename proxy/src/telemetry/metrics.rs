@@ -78,18 +78,38 @@ impl Metrics {
             up: Family::default(),
         };
         let mut registry = Registry::with_prefix("switchback");
-        registry.register("requests", "Requests that ended, by backend and outcome", metrics.requests.clone());
+        registry.register(
+            "requests",
+            "Requests that ended, by backend and outcome",
+            metrics.requests.clone(),
+        );
         registry.register("backend_faults", "Failed attempts, by backend and fault", metrics.faults.clone());
         registry.register("requests_in_flight", "Requests that have not ended", metrics.in_flight.clone());
-        registry.register("request_duration_seconds", "From acceptance to the end of the answer", metrics.duration.clone());
+        registry.register(
+            "request_duration_seconds",
+            "From acceptance to the end of the answer",
+            metrics.duration.clone(),
+        );
         registry.register(
             "time_to_first_content_seconds",
             "From acceptance to the first content",
             metrics.first_content.clone(),
         );
-        registry.register("prompt_tokens", "Prompt tokens as the backends counted them", metrics.prompt_tokens.clone());
-        registry.register("completion_tokens", "Tokens of the answers as the backends counted them", metrics.completion_tokens.clone());
-        registry.register("backend_up", "1 if the backend is up or not yet probed, else 0", metrics.up.clone());
+        registry.register(
+            "prompt_tokens",
+            "Prompt tokens as the backends counted them",
+            metrics.prompt_tokens.clone(),
+        );
+        registry.register(
+            "completion_tokens",
+            "Tokens of the answers as the backends counted them",
+            metrics.completion_tokens.clone(),
+        );
+        registry.register(
+            "backend_up",
+            "1 if the backend is up or not yet probed, else 0",
+            metrics.up.clone(),
+        );
         Self { registry: Mutex::new(registry), ..metrics }
     }
 
@@ -116,7 +136,9 @@ impl Metrics {
     ) {
         self.in_flight.dec();
         let backend = backend.to_owned();
-        self.requests.get_or_create(&OutcomeLabels { backend: backend.clone(), outcome: end.name().to_owned() }).inc();
+        self.requests
+            .get_or_create(&OutcomeLabels { backend: backend.clone(), outcome: end.name().to_owned() })
+            .inc();
         let labels = BackendLabels { backend };
         self.duration.get_or_create(&labels).observe(took.as_secs_f64());
         if let Some(time) = first_content {

@@ -34,23 +34,31 @@ pub(crate) struct Reply {
 impl Reply {
     /// A JSON answer.
     pub(crate) fn json(status: u16, body: &str) -> Self {
-        let head = format!("HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
+        let head = format!(
+            "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
         Self { head, steps: vec![Step::Send(body.to_owned())], chunked: false }
     }
 
-    /// A whole chat answer.
+    /// A whole chat answer that does not say how long the prompt was.
     pub(crate) fn says(text: &str) -> Self {
-        Self::json(
-            200,
-            &format!(
-                r#"{{"id":"c","object":"chat.completion","choices":[{{"index":0,"message":{{"role":"assistant","content":"{text}"}},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":7,"completion_tokens":1,"total_tokens":8}}}}"#
-            ),
-        )
+        Self::json(200, &format!("{}}}", answer(text)))
+    }
+
+    /// The same by a backend that counted so many prompt tokens.
+    pub(crate) fn counted(text: &str, tokens: u64) -> Self {
+        let usage = format!(
+            r#""usage":{{"prompt_tokens":{tokens},"completion_tokens":1,"total_tokens":{}}}"#,
+            tokens + 1
+        );
+        Self::json(200, &format!("{},{usage}}}", answer(text)))
     }
 
     /// An event stream.
     pub(crate) fn stream(steps: Vec<Step>) -> Self {
-        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n".to_owned();
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+            .to_owned();
         Self { head, steps, chunked: true }
     }
 
@@ -71,6 +79,13 @@ impl Reply {
     pub(crate) fn closes() -> Self {
         Self { head: String::new(), steps: vec![Step::Cut], chunked: false }
     }
+}
+
+/// A chat answer without its closing brace.
+fn answer(text: &str) -> String {
+    format!(
+        r#"{{"id":"c","object":"chat.completion","choices":[{{"index":0,"message":{{"role":"assistant","content":"{text}"}},"finish_reason":"stop"}}]"#
+    )
 }
 
 /// The chunk that comes first.
@@ -207,7 +222,10 @@ impl Backend {
             },
             _ => {
                 self.seen.send_modify(|seen| seen.push(request.clone()));
-                script.replies.pop_front().unwrap_or_else(|| Reply::json(500, &format!("{}: nothing scripted", self.name)))
+                script
+                    .replies
+                    .pop_front()
+                    .unwrap_or_else(|| Reply::json(500, &format!("{}: nothing scripted", self.name)))
             }
         }
     }
@@ -218,11 +236,17 @@ async fn read_request(pipe: &mut DuplexStream) -> Option<Seen> {
     loop {
         if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
             let head = String::from_utf8(bytes[..end].to_vec()).ok()?;
-            let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
+            let length = head.lines().find_map(|line| {
+                line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok()
+            });
             let total = end + 4 + length.unwrap_or(0);
             if bytes.len() >= total {
                 let path = head.split(' ').nth(1)?.to_owned();
-                return Some(Seen { path, head, body: String::from_utf8(bytes[end + 4..total].to_vec()).ok()? });
+                return Some(Seen {
+                    path,
+                    head,
+                    body: String::from_utf8(bytes[end + 4..total].to_vec()).ok()?,
+                });
             }
         }
         let mut piece = [0; 64 << 10];

@@ -90,7 +90,8 @@ impl Answer {
                 Some(Err(_)) => self.incoming = None,
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
-                        let text = String::from_utf8(data.to_vec()).expect("utf-8, since frames are never split");
+                        let text =
+                            String::from_utf8(data.to_vec()).expect("utf-8, since frames are never split");
                         self.body.push_str(&text);
                         return Some(text);
                     }

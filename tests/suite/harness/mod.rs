@@ -33,7 +33,10 @@ impl World {
             ));
         }
         let names: Vec<String> = backends.iter().map(|(name, _)| format!("{name:?}")).collect();
-        text.push_str(&format!("[[model]]\nname = \"m\"\naliases = [\"auto\"]\nbackends = [{}]\n{more}", names.join(", ")));
+        text.push_str(&format!(
+            "[[model]]\nname = \"m\"\naliases = [\"auto\"]\nbackends = [{}]\n{more}",
+            names.join(", ")
+        ));
         Self::configured(&text)
     }
 
@@ -41,8 +44,10 @@ impl World {
     pub(crate) fn configured(text: &str) -> Self {
         let config = Config::parse(text, Path::new(".")).expect("a configuration that makes sense");
         let hosts = text.lines().filter_map(|line| line.strip_prefix("url = \"http://"));
-        let backends: HashMap<String, Arc<Backend>> =
-            hosts.map(|host| host.trim_end_matches('"').to_owned()).map(|host| (host.clone(), Backend::new(&host))).collect();
+        let backends: HashMap<String, Arc<Backend>> = hosts
+            .map(|host| host.trim_end_matches('"').to_owned())
+            .map(|host| (host.clone(), Backend::new(&host)))
+            .collect();
         let backends = Arc::new(backends);
         let service = Arc::new(Service::new(config, Arc::new(Pipes(backends.clone()))));
         Self { service, backends }
@@ -106,7 +111,10 @@ pub(crate) fn ask(text: &str) -> String {
 
 /// The same, streamed.
 pub(crate) fn ask_stream(text: &str) -> String {
-    format!(r#"{{"model":"m","stream":true,"messages":[{{"role":"user","content":{}}}]}}"#, serde_json::Value::from(text))
+    format!(
+        r#"{{"model":"m","stream":true,"messages":[{{"role":"user","content":{}}}]}}"#,
+        serde_json::Value::from(text)
+    )
 }
 
 /// A text that has at least so many tokens in any vocabulary, and not many more in bounds.
