@@ -6,8 +6,8 @@
 use std::fmt::Write as _;
 
 use crate::budget;
-use crate::facts::{BackendFacts, BackendState, RequestFacts};
-use crate::routing::{self, BackendIndex, Candidate, Reason, Refusal};
+use crate::facts::{BackendFacts, RequestFacts};
+use crate::routing::{self, BackendIndex, Candidate, Refusal};
 
 /// What the operator set for all decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub enum Rule {
 }
 
 /// A candidate with its rules.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
     /// Which backend, and why it stands here.
     pub candidate: Candidate,
@@ -35,7 +35,7 @@ pub struct Choice {
 }
 
 /// Where a request goes, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// In the order to be tried; empty if nobody can carry the prompt.
     pub choices: Vec<Choice>,
@@ -76,10 +76,7 @@ impl Decision {
         if !self.choices.is_empty() {
             return None;
         }
-        let limit = self.refusals.iter().filter_map(|(_, refusal)| match refusal {
-            Refusal::AboveWindow { limit, .. } | Refusal::AboveSingle { limit, .. } => Some(*limit),
-            Refusal::NoImages => None,
-        });
+        let limit = self.refusals.iter().filter_map(|(_, refusal)| refusal.limit());
         Some(match limit.max() {
             Some(limit) => {
                 Unserved::TooLong { tokens: request.prompt.expected().max(limit.saturating_add(1)), limit }
@@ -95,14 +92,7 @@ impl Decision {
         let name = |index: BackendIndex| backends.get(index).map_or("?", |facts| facts.name.as_str());
         if let Some(choice) = self.choices.get(nth) {
             let backend = choice.candidate.backend;
-            let why = match choice.candidate.reason {
-                Reason::Fits => "first that fits".to_owned(),
-                Reason::FitsWithLessOutput => "fits with less output".to_owned(),
-                Reason::MayFit => "may fit: the count is uncertain".to_owned(),
-                Reason::LastResort(BackendState::Loading) => "loading, nobody else fits".to_owned(),
-                Reason::LastResort(state) => format!("believed {state}, nobody else fits"),
-            };
-            let _ = write!(text, "{}: {why}", name(backend));
+            let _ = write!(text, "{}: {}", name(backend), choice.candidate.reason);
             if let Some(limit) = backends.get(backend).and_then(BackendFacts::prompt_limit) {
                 let _ = write!(text, " ({} of {limit} tokens)", request.prompt);
             }

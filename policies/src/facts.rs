@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use crate::client::Class;
+
 /// How long a prompt is, in tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PromptSize {
@@ -67,8 +69,32 @@ pub struct RequestFacts {
     pub output: Option<u64>,
     /// The prompt holds an image.
     pub images: bool,
+    /// An agent's turn: tools are declared, so the conversation will grow by tool results.
+    pub agent: bool,
+    /// Whether somebody waits for the answer.
+    pub class: Class,
     /// The session was just told to shorten itself: this request is its chance, and may use the headroom.
     pub may_fill: bool,
+}
+
+impl RequestFacts {
+    /// A plain, interactive request of so many tokens.
+    #[must_use]
+    pub fn plain(prompt: PromptSize) -> Self {
+        Self { prompt, output: None, images: false, agent: false, class: Class::Interactive, may_fill: false }
+    }
+
+    /// Output tokens to plan with. Agents ask for 32,000 or 65,536 whatever they need, and answer with a call of a few
+    /// hundred; others mean what they say.
+    #[must_use]
+    pub fn expected_output(&self) -> u64 {
+        const USUAL: u64 = 500;
+        match self.output {
+            Some(asked) if self.agent => asked.min(USUAL),
+            Some(asked) => asked,
+            None => USUAL,
+        }
+    }
 }
 
 /// Whether a backend can be asked now.
@@ -96,8 +122,59 @@ impl fmt::Display for BackendState {
     }
 }
 
+/// A limit, and how sure it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Tokens.
+    pub tokens: u64,
+    /// It comes from a preset: another machine of the same kind. With no other candidate it is passed, with a warning;
+    /// what the operator configured or what was learned here is never passed.
+    pub soft: bool,
+}
+
+/// How fast a backend is: `T(n) = a·n + b·n²` seconds of prefill for n tokens, then a constant rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Speed {
+    /// Seconds a token.
+    pub prefill_a: f64,
+    /// Seconds a token squared.
+    pub prefill_b: f64,
+    /// Seconds that even the shortest prompt waits.
+    pub first_token: f64,
+    /// Tokens a second of a stream that is alone.
+    pub decode: f64,
+}
+
+impl Speed {
+    /// A 27B model on one 3090 under llama.cpp, for backends of which nothing is known. All of those are equal then, and
+    /// the operator's order stands.
+    pub const USUAL: Self = Self { prefill_a: 9.46e-4, prefill_b: 2.15e-9, first_token: 0.1, decode: 50.0 };
+
+    /// Seconds until the answer's end on an idle backend.
+    #[must_use]
+    pub fn seconds(&self, prompt: u64, output: u64) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^53")]
+        let (prompt, output) = (prompt as f64, output as f64);
+        self.first_token
+            + self.prefill_a * prompt
+            + self.prefill_b * prompt * prompt
+            + output / self.decode.max(0.1)
+    }
+}
+
+/// What a backend carries at the moment of the decision, as far as the proxy put it there.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Load {
+    /// Requests that have not ended.
+    pub running: u64,
+    /// Their tokens: prompts and expected outputs.
+    pub resident: u64,
+    /// Seconds until the first of them is expected to end.
+    pub first_ends_in: f64,
+}
+
 /// What a decision needs to know of a backend.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct BackendFacts {
     /// The operator's name for it.
     pub name: String,
@@ -105,6 +182,17 @@ pub struct BackendFacts {
     pub window: Option<u64>,
     /// The longest single prompt that it survives, tokens; `None` if no cliff is known.
     pub single: Option<u64>,
+    /// The longest conversation that it survives, tokens, prompt and output: a card that reads 30,000 tokens at once may
+    /// die of 21,000 that came in five turns.
+    pub accumulated: Option<Limit>,
+    /// Tokens of all requests together that its memory holds; `None` if unknown.
+    pub resident: Option<u64>,
+    /// Requests that it runs at once; the others wait inside. `None` if unknown.
+    pub slots: Option<u64>,
+    /// How fast it is; `None` if unknown.
+    pub speed: Option<Speed>,
+    /// What it carries now.
+    pub load: Load,
     /// Whether it can be asked now.
     pub state: BackendState,
     /// It reads images.
@@ -112,14 +200,29 @@ pub struct BackendFacts {
 }
 
 impl BackendFacts {
+    /// A backend of which only the window is known.
+    #[must_use]
+    pub fn new(name: &str, window: Option<u64>) -> Self {
+        Self {
+            name: name.to_owned(),
+            window,
+            single: None,
+            accumulated: None,
+            resident: None,
+            slots: None,
+            speed: None,
+            load: Load::default(),
+            state: BackendState::Unknown,
+            images: true,
+        }
+    }
+
     /// The longest prompt that may ever be sent there; `None` if no limit is known. One token is kept for the answer:
-    /// engines refuse or cut to nothing a prompt that fills the window.
+    /// engines refuse or cut to nothing a prompt that fills the window. Soft limits do not count: they may be passed.
     #[must_use]
     pub fn prompt_limit(&self) -> Option<u64> {
         let window = self.window.map(|window| window.saturating_sub(1));
-        match (window, self.single) {
-            (Some(window), Some(single)) => Some(window.min(single)),
-            (limit, None) | (None, limit) => limit,
-        }
+        let accumulated = self.accumulated.filter(|limit| !limit.soft).map(|limit| limit.tokens);
+        [window, self.single, accumulated, self.resident].into_iter().flatten().min()
     }
 }

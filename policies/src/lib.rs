@@ -7,6 +7,7 @@
 //! This crate knows no JSON, no socket, no clock and no async runtime; it must stay replayable from its inputs alone.
 
 pub mod budget;
+pub mod client;
 pub mod decision;
 pub mod facts;
 pub mod failover;

@@ -1,20 +1,14 @@
 //! Facts → decision, as a table and as properties. A row reads: a fleet, a request, the sentence that comes out.
 
 use proptest::prelude::*;
+use switchback_policies::client::Class;
 use switchback_policies::decision::{Decision, Settings, Unserved, decide};
-use switchback_policies::facts::{BackendFacts, BackendState, PromptSize, RequestFacts};
-use switchback_policies::routing::Refusal;
+use switchback_policies::facts::{BackendFacts, BackendState, Limit, Load, PromptSize, RequestFacts};
 
 const SETTINGS: Settings = Settings { headroom: 0, margin: 64 };
 
 fn backend(name: &str, window: u64, single: Option<u64>) -> BackendFacts {
-    BackendFacts {
-        name: name.to_owned(),
-        window: Some(window),
-        single,
-        state: BackendState::Up,
-        images: true,
-    }
+    BackendFacts { single, state: BackendState::Up, ..BackendFacts::new(name, Some(window)) }
 }
 
 /// The two-card rig of the documentation: one card with a cliff, both cards, llama.cpp.
@@ -27,7 +21,7 @@ fn fleet() -> Vec<BackendFacts> {
 }
 
 fn request(tokens: u64) -> RequestFacts {
-    RequestFacts { prompt: PromptSize::Exact(tokens), output: None, images: false, may_fill: false }
+    RequestFacts::plain(PromptSize::Exact(tokens))
 }
 
 fn order(decision: &Decision, fleet: &[BackendFacts]) -> Vec<String> {
@@ -127,13 +121,23 @@ fn any_backend() -> impl Strategy<Value = BackendFacts> {
         Just(BackendState::Loading),
         Just(BackendState::Down)
     ];
-    (proptest::option::of(1u64..300_000), proptest::option::of(1u64..300_000), state, any::<bool>()).prop_map(
-        |(window, single, state, images)| BackendFacts {
-            name: "b".to_owned(),
-            window,
+    let limit = || proptest::option::of(1u64..300_000);
+    let accumulated = proptest::option::of((1u64..100_000, any::<bool>()))
+        .prop_map(|limit| limit.map(|(tokens, soft)| Limit { tokens, soft }));
+    let load = (0u64..4, 0u64..100_000).prop_map(|(running, resident)| Load {
+        running,
+        resident,
+        first_ends_in: 5.0,
+    });
+    (limit(), limit(), accumulated, limit(), load, state, any::<bool>()).prop_map(
+        |(window, single, accumulated, resident, load, state, images)| BackendFacts {
             single,
+            accumulated,
+            resident,
+            load,
             state,
             images,
+            ..BackendFacts::new("b", window)
         },
     )
 }
@@ -143,8 +147,16 @@ fn any_request() -> impl Strategy<Value = RequestFacts> {
         (0u64..300_000).prop_map(PromptSize::Exact),
         (0u64..150_000, 0u64..300_000).prop_map(|(low, more)| PromptSize::Between { low, high: low + more }),
     ];
-    (prompt, proptest::option::of(0u64..100_000), any::<bool>(), any::<bool>())
-        .prop_map(|(prompt, output, images, may_fill)| RequestFacts { prompt, output, images, may_fill })
+    let class = prop_oneof![Just(Class::Interactive), Just(Class::Background)];
+    (prompt, proptest::option::of(0u64..100_000), any::<bool>(), any::<bool>(), any::<bool>(), class)
+        .prop_map(|(prompt, output, images, may_fill, agent, class)| RequestFacts {
+            prompt,
+            output,
+            images,
+            agent,
+            class,
+            may_fill,
+        })
 }
 
 proptest! {
@@ -168,9 +180,9 @@ proptest! {
         seen.sort_unstable();
         prop_assert_eq!(seen, (0..fleet.len()).collect::<Vec<_>>());
         for (backend, refusal) in &decision.refusals {
-            match refusal {
-                Refusal::AboveWindow { tokens, limit } | Refusal::AboveSingle { tokens, limit } => prop_assert!(tokens > limit || *limit == 0),
-                Refusal::NoImages => prop_assert!(!fleet[*backend].images),
+            match refusal.limit() {
+                Some(limit) => prop_assert!(request.prompt.low() > limit || limit == 0),
+                None => prop_assert!(!fleet[*backend].images),
             }
         }
         prop_assert_eq!(decision.unserved(&request).is_some(), decision.choices.is_empty());

@@ -39,6 +39,13 @@ pub(crate) struct ApiError {
     words: Box<Words>,
 }
 
+/// What a refusal's response carries for the log.
+#[derive(Clone, Debug)]
+pub(crate) struct Refused {
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+}
+
 #[derive(Clone, Debug)]
 struct Words {
     kind: &'static str,
@@ -268,6 +275,7 @@ impl ApiError {
         let body = [start, &object, b"}"].concat();
         let mut response = Response::new(full(body.into()));
         *response.status_mut() = self.status;
+        response.extensions_mut().insert(Refused { code: self.code, message: self.words.message.clone() });
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(seconds) = self.words.retry_after {

@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use crate::answer::body::Body;
 use crate::app::App;
 use crate::config::{Server, matches_any};
-use crate::error::ApiError;
+use crate::error::{ApiError, Refused};
 
 /// More header fields than any client sends; hyper itself stops at [`crate::server::MAX_HEADERS`].
 const HEADER_FIELDS: usize = 100;
@@ -31,11 +31,13 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, mut request: Request, nex
     let id = request_id(request.headers());
     request.extensions_mut().insert(RequestId(id.clone()));
     let origin = request.headers().get(header::ORIGIN).cloned();
+    let place = format!("{} {}", request.method(), request.uri().path());
     let mut response = match check(&app.config.server, &request) {
         Ok(()) if request.method() == Method::OPTIONS => preflight(request.headers()),
         Ok(()) => next.run(request).await,
         Err(error) => error.response(None),
     };
+    explain(&mut response, &id, &place);
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(&id) {
         headers.insert(REQUEST_ID, id);
@@ -51,6 +53,21 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, mut request: Request, nex
         );
     }
     response
+}
+
+/// A request that was refused before it reached the pipeline says so like all others: in its headers and in one log line.
+fn explain(response: &mut Response<Body>, id: &str, place: &str) {
+    let Some(refused) = response.extensions_mut().remove::<Refused>() else { return };
+    if response.headers().contains_key("x-switchback-backend") {
+        return;
+    }
+    tracing::info!(id, place, outcome = "refused", code = refused.code, reason = refused.message, "request");
+    let headers = response.headers_mut();
+    for (name, value) in
+        [("x-switchback-backend", "none"), ("x-switchback-tokens", "unknown"), ("x-switchback-reason", refused.code)]
+    {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
 }
 
 fn check(server: &Server, request: &Request) -> Result<(), ApiError> {

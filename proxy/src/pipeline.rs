@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde_json::Value;
 use switchback_parsers::chunk::Dialect;
 use switchback_parsers::edit::Edits;
+use switchback_policies::client::Class;
 use switchback_policies::decision::{Choice, Decision, Rule, Unserved, decide};
 use switchback_policies::facts::{BackendFacts, RequestFacts};
 
@@ -79,6 +80,8 @@ async fn plan(app: &App, call: &Call, session: u64) -> Result<Plan, ApiError> {
         prompt: measured.size,
         output: call.request.as_ref().and_then(|request| request.output_limit()),
         images,
+        agent: call.request.as_ref().is_some_and(|request| request.tools().next().is_some()),
+        class: Class::Interactive,
         may_fill: arrival == Arrival::MayFill,
     };
     let decision = decide(&facts, &backend_facts, app.config.answer.settings);

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use http_body_util::BodyExt as _;
 use tokio::time::Instant;
 
-use crate::harness::{Reply, Step, World, ask, ask_stream, delta, finish, role};
+use crate::harness::{Reply, Step, World, ask, ask_stream, delta, finish, request, role};
 
 #[tokio::test(start_paused = true)]
 async fn a_plain_answer_leaves_byte_for_byte() {
@@ -87,7 +88,7 @@ async fn a_client_that_waits_through_a_long_prefill_hears_a_comment_every_ten_se
     assert_eq!(answer.header("x-switchback-backend"), "pending");
     answer.until("x").await;
     assert_eq!(answer.body.matches(":\n\n").count(), 9);
-    assert!(!answer.body.contains("ping"));
+    assert!(answer.body.contains(": backend b\n\n") && !answer.body.contains("ping"), "{}", answer.body);
 }
 
 #[tokio::test(start_paused = true)]
@@ -180,4 +181,19 @@ async fn the_other_dialects_pass_in_their_own_words() {
     world.backend("b").then(Reply::json(404, r#"{"detail":"Not Found"}"#));
     let answer = world.post("/v1/rerank", r#"{"model":"m","query":"x","documents":[]}"#).await;
     assert_eq!((answer.status.as_u16(), answer.error()["code"].as_str()), (404, Some("not_found")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn http_2_without_tls_is_spoken_on_the_same_port() {
+    let world = World::new(&[("b", 8000)], "");
+    world.backend("b").then(Reply::streams(&["Done."]));
+    let io = hyper_util::rt::TokioIo::new(world.raw());
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(hyper_util::rt::TokioExecutor::new(), io).await.expect("http/2");
+    tokio::spawn(connection);
+    let mut sent = request(http::Method::POST, "http://localhost/v1/chat/completions", &ask_stream("hi"));
+    sent.headers_mut().remove("host");
+    let answer = sender.send_request(sent).await.expect("an answer");
+    let body = answer.into_body().collect().await.expect("a body").to_bytes();
+    assert!(body.ends_with(b"data: [DONE]\n\n"));
 }

@@ -103,6 +103,12 @@ pub(crate) fn stream_headers() -> HeaderMap {
     headers
 }
 
+/// The name of the backend as a comment, for a head that went out before it was known.
+fn decided(head: &Head) -> Bytes {
+    let backend = head.headers.get("x-switchback-backend").and_then(|name| name.to_str().ok());
+    Bytes::from(format!(": backend {}\n\n", backend.unwrap_or("unknown")))
+}
+
 fn is_event_stream(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"))
 }
@@ -169,7 +175,7 @@ impl http_body::Body for Answer {
         let bytes = loop {
             match self.poll_piece(cx) {
                 Poll::Ready(Some(Piece::Data(bytes))) => break bytes,
-                Poll::Ready(Some(Piece::Head(_))) => {}
+                Poll::Ready(Some(Piece::Head(head))) => break decided(&head),
                 // A whole answer to a client that waits for events cannot be shown; the pipeline never sends one.
                 Poll::Ready(Some(Piece::Whole(_, bytes))) => break bytes,
                 Poll::Ready(Some(Piece::Refused(error, _))) => {

@@ -22,24 +22,16 @@ use switchback_policies::health::{Health, Probe};
 use tokio::sync::watch;
 
 use self::client::{ClientError, Connect, Reply};
+pub(crate) use self::probe::{Found, Load};
 use crate::config;
-
-/// What probing has found of a backend. Kept while it is down: a restart seldom changes it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Found {
-    /// The engine, as its answers tell.
-    pub(crate) engine: Option<Engine>,
-    /// The names that it serves.
-    pub(crate) names: Vec<String>,
-    /// Its window, prompt and output together.
-    pub(crate) window: Option<u64>,
-}
 
 /// One backend.
 #[derive(Debug)]
 pub(crate) struct Backend {
     pub(crate) config: config::Backend,
     found: RwLock<Found>,
+    /// As of the last probe; `None` if that did not tell.
+    load: RwLock<Option<Load>>,
     health: watch::Sender<Health>,
     connector: Arc<dyn Connect>,
     connect_within: Duration,
@@ -48,7 +40,8 @@ pub(crate) struct Backend {
 impl Backend {
     fn new(config: config::Backend, connector: Arc<dyn Connect>, connect_within: Duration) -> Self {
         let health = watch::Sender::new(Health::default());
-        Self { config, found: RwLock::default(), health, connector, connect_within }
+        let (found, load) = (RwLock::default(), RwLock::default());
+        Self { config, found, load, health, connector, connect_within }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -87,11 +80,10 @@ impl Backend {
     /// What a decision needs to know.
     pub(crate) fn facts(&self) -> BackendFacts {
         BackendFacts {
-            name: self.config.name.clone(),
-            window: self.window(),
             single: self.config.single,
             state: self.state(),
             images: self.config.images,
+            ..BackendFacts::new(&self.config.name, self.window())
         }
     }
 
@@ -128,6 +120,11 @@ impl Backend {
             }
         }
         self.change(|health| health.on_probe(probe));
+    }
+
+    /// Takes how busy a probe found it.
+    fn on_load(&self, load: Option<Load>) {
+        *self.load.write() = load;
     }
 
     /// Takes a fault that a request met.

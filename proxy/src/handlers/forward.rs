@@ -35,16 +35,14 @@ pub(crate) async fn forward(State(app): State<Arc<App>>, request: Request) -> Re
     let announced =
         head.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     let server = &app.config.server;
-    let call = match read(body, announced, server.max_body, server.read_timeout).await {
+    let asks_first = head.headers.contains_key(header::EXPECT);
+    let call = match read(body, announced, asks_first, server.max_body, server.read_timeout).await {
         Ok(body) => Call::read(id, accepted, head.method, endpoint, head.headers, body),
         Err(error) => Err(error),
     };
     let call = match call {
         Ok(call) => call,
-        Err(error) => {
-            tracing::info!(code = error.code, reason = error.message(), "request refused");
-            return error.response(dialect);
-        }
+        Err(error) => return error.response(dialect),
     };
     let patience = Patience {
         accepted,
@@ -59,13 +57,18 @@ pub(crate) async fn wrong_method(request: Request) -> Response<Body> {
     ApiError::method_not_allowed(request.method().as_str(), request.uri().path()).response(None)
 }
 
+/// Reads a body within its limits. `asks_first`: the client waits for leave to send it (`expect: 100-continue`).
 async fn read(
     mut body: Body,
     announced: Option<u64>,
+    asks_first: bool,
     limit: usize,
     silence: Duration,
 ) -> Result<Bytes, ApiError> {
     if announced.is_some_and(|length| length > limit as u64) {
+        if !asks_first {
+            discard(body, limit, silence).await;
+        }
         return Err(ApiError::body_too_large(announced, limit));
     }
     // An announced length is a claim: memory is taken as bytes arrive.
@@ -79,9 +82,26 @@ async fn read(
         };
         if let Ok(data) = frame.into_data() {
             if bytes.len() + data.len() > limit {
+                discard(body, limit, silence).await;
                 return Err(ApiError::body_too_large(announced, limit));
             }
             bytes.extend_from_slice(&data);
         }
     }
+}
+
+/// Reads on without keeping anything: most clients look at an answer only after they have sent their whole body, and
+/// lose it if the connection breaks before. Bounded, since nobody has to listen for ever.
+async fn discard(mut body: Body, limit: usize, silence: Duration) {
+    let mut left = limit.saturating_mul(8);
+    let reading = async {
+        while let Some(Ok(frame)) = body.frame().await {
+            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+            if left == 0 {
+                break;
+            }
+        }
+    };
+    // What came in time was read; that is all that is wanted.
+    let _ = timeout(silence, reading).await;
 }

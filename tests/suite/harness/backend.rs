@@ -130,7 +130,6 @@ struct Script {
     /// Answers to the counting endpoint; absent: 404.
     counts: Option<u64>,
     listening: bool,
-    health: u16,
 }
 
 /// A scripted backend.
@@ -144,7 +143,7 @@ pub(crate) struct Backend {
 
 impl Backend {
     pub(super) fn new(name: &str) -> Arc<Self> {
-        let script = Script { listening: true, health: 200, ..Script::default() };
+        let script = Script { listening: true, ..Script::default() };
         Arc::new(Self {
             name: name.to_owned(),
             script: Mutex::new(script),
@@ -171,11 +170,6 @@ impl Backend {
         self
     }
 
-    /// Answers health requests with this status from now on.
-    pub(crate) fn health(&self, status: u16) -> &Self {
-        self.script.lock().health = status;
-        self
-    }
 
     /// The inference requests that arrived so far.
     pub(crate) fn seen(&self) -> Vec<Seen> {
@@ -214,7 +208,7 @@ impl Backend {
     fn reply_to(&self, request: &Seen) -> Reply {
         let mut script = self.script.lock();
         match request.path.as_str() {
-            "/health" => Reply::json(script.health, ""),
+            "/health" => Reply::json(200, ""),
             "/v1/models" => Reply::json(200, r#"{"object":"list","data":[]}"#),
             "/tokenize" => match script.counts {
                 Some(tokens) => Reply::json(200, &format!(r#"{{"count":{tokens}}}"#)),

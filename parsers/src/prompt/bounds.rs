@@ -1,0 +1,409 @@
+//! How many tokens a request has at least and at most, from one scan of its body, without a vocabulary.
+//!
+//! Why it holds. *Low*: a pre-tokenizer never merges two words, and the longest token of a vocabulary in use has 128 bytes; so each run
+//! of letters and each run of digits is a token at least, and one per 128 bytes. Only text that surely reaches the prompt is looked at:
+//! contents, prompts, instructions, results of tools; not the arguments of past calls and not what stands before `</think>`, which
+//! templates leave out. *High*: a token has a byte at least, and JSON's escapes only lengthen; what a template adds is bounded by the
+//! allowances below. Base64 of images and sounds is no prompt text and counts on neither side.
+//!
+//! The scan follows the JSON once, allocates nothing, and must never read a body that was not checked.
+
+use super::count::TokenCount;
+use crate::request::ChatRequest;
+
+/// The most tokens that an image, sound, video or file is taken to have: Qwen3-VL's largest image.
+pub const PER_IMAGE: u64 = 16_384;
+/// For what a template puts at the front: markers, tool preambles (Qwen3.5's has 290 tokens), a date.
+const PER_REQUEST: u64 = 512;
+/// For the system prompt that a template brings itself when the request has none (Devstral's has 1,400 tokens).
+const WITHOUT_SYSTEM: u64 = 1_536;
+/// For each key of an object: what a template writes around a message, a tool, a parameter or an argument, each of which has keys. The
+/// most is written by templates that print schemas as XML, about 14 tokens a key.
+const PER_KEY: u64 = 16;
+/// The longest token, in bytes.
+const LONGEST_TOKEN: u64 = 128;
+
+/// Bounds of the prompt of a chat, completions, responses or messages request.
+pub fn bounds(request: &ChatRequest) -> TokenCount {
+    let mut scan = Scan { text: request.root().raw().as_bytes(), ..Scan::default() };
+    scan.value(Place::Top);
+    let bytes = request.body().len() as u64 - scan.media_bytes.min(request.body().len() as u64);
+    let system = if scan.has_system { 0 } else { WITHOUT_SYSTEM };
+    let high = bytes + scan.grown + scan.keys * PER_KEY + scan.media * PER_IMAGE + scan.extra + PER_REQUEST + system;
+    TokenCount::Between { low: scan.low.min(high), high }
+}
+
+/// Where in the request a value stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Top,
+    /// `messages`, `input`
+    Messages,
+    Message,
+    /// `content`, `system`, `instructions`, `output`: text, or parts
+    Content,
+    Part,
+    /// `prompt`: text, texts, or token ids
+    Prompt,
+    /// An image or a sound: its base64 is not text
+    Media,
+    /// What may reach the prompt, or not
+    Other,
+}
+
+#[derive(Default)]
+struct Scan<'a> {
+    text: &'a [u8],
+    at: usize,
+    low: u64,
+    /// Bytes by which NFC may lengthen the text.
+    grown: u64,
+    keys: u64,
+    media: u64,
+    media_bytes: u64,
+    /// Tokens that stand in the request as ids have fewer bytes than a token may need.
+    extra: u64,
+    has_system: bool,
+}
+
+impl Scan<'_> {
+    fn peek(&self) -> u8 {
+        self.text.get(self.at).copied().unwrap_or_default()
+    }
+
+    /// The next byte that is no white space, comma or colon.
+    fn next(&mut self) -> u8 {
+        while matches!(self.peek(), b' ' | b'\n' | b'\r' | b'\t' | b',' | b':') {
+            self.at += 1;
+        }
+        self.peek()
+    }
+
+    fn value(&mut self, place: Place) {
+        match self.next() {
+            b'{' => self.object(place),
+            b'[' => self.array(place),
+            b'"' => self.string(place),
+            _ => {
+                if place == Place::Prompt {
+                    self.low += 1;
+                    self.extra += 1;
+                }
+                let ends = |b: &u8| matches!(b, b',' | b']' | b'}' | b' ' | b'\n' | b'\r' | b'\t');
+                let rest = self.text.get(self.at..).unwrap_or_default();
+                self.at += rest.iter().position(ends).unwrap_or(rest.len()).max(1);
+            }
+        }
+    }
+
+    fn array(&mut self, place: Place) {
+        self.at += 1;
+        let element = match place {
+            Place::Messages => Place::Message,
+            Place::Content => Place::Part,
+            Place::Prompt => Place::Prompt,
+            Place::Media => Place::Media,
+            _ => Place::Other,
+        };
+        while !matches!(self.next(), b']' | 0) {
+            self.value(element);
+        }
+        self.at += 1;
+    }
+
+    fn object(&mut self, place: Place) {
+        self.at += 1;
+        while !matches!(self.next(), b'}' | 0) {
+            let start = self.at;
+            self.skip_string();
+            let key = self.text.get(start + 1..self.at.saturating_sub(1)).unwrap_or_default();
+            self.keys += 1;
+            let inner = place.inside(key);
+            if place == Place::Top && matches!(key, b"system" | b"instructions") {
+                self.has_system = true;
+            }
+            self.next();
+            if place == Place::Message && key == b"role" {
+                let rest = self.text.get(self.at..).unwrap_or_default();
+                self.has_system |= rest.starts_with(b"\"system\"") || rest.starts_with(b"\"developer\"");
+            }
+            if inner == Place::Media && place != Place::Media {
+                self.media += 1;
+            }
+            self.value(inner);
+        }
+        self.at += 1;
+    }
+
+    /// Jumps behind a string.
+    fn skip_string(&mut self) {
+        self.at += 1;
+        while let Some(byte) = self.text.get(self.at) {
+            self.at += match byte {
+                b'\\' => 2,
+                b'"' => break,
+                _ => 1,
+            };
+        }
+        self.at += 1;
+    }
+
+    fn string(&mut self, place: Place) {
+        let start = self.at;
+        let low = self.low;
+        let counted = matches!(place, Place::Content | Place::Prompt | Place::Messages) || place == Place::Part;
+        self.words(counted);
+        let length = (self.at - start) as u64;
+        let inner = self.text.get(start + 1..).unwrap_or_default();
+        if place == Place::Media && (length > 512 || inner.starts_with(b"data:")) {
+            self.media_bytes += length;
+            // A sound is longer than an image is large: a token for each 32 bytes, at the lowest bit rates in use.
+            self.extra += if inner.starts_with(b"data:image") { 0 } else { length / 32 };
+        }
+        // A line that vLLM leaves out of system messages.
+        if inner.starts_with(b"x-anthropic-billing-header") {
+            self.low = low;
+        }
+    }
+
+    /// Reads a string: counts its words if they are to be counted, and what NFC may add to it.
+    fn words(&mut self, counted: bool) {
+        let before = self.low;
+        let mut run = Run::default();
+        self.at += 1;
+        while let Some(&byte) = self.text.get(self.at) {
+            let (class, width) = match byte {
+                b'"' => break,
+                b'\\' => self.escape(),
+                b'a'..=b'z' | b'A'..=b'Z' => (Class::Letter, 1),
+                b'0'..=b'9' => (Class::Digit, 1),
+                0x80.. => {
+                    self.grown += nfc_growth(byte, self.text.get(self.at + 1).copied().unwrap_or_default());
+                    (Class::Mark, 1)
+                }
+                b'\'' if run.class == Class::Letter => (Class::Apostrophe, 1),
+                _ => (Class::Nothing, 1),
+            };
+            self.low += run.step(class, width as u64);
+            self.at += width;
+            // What was thought is left out of the prompt by many templates.
+            if byte == b'>' && self.text[..self.at].ends_with(b"/think>") {
+                self.low = before;
+            }
+        }
+        self.low += run.step(Class::Nothing, 0);
+        self.at += 1;
+        if !counted {
+            self.low = before;
+        }
+    }
+
+    /// The class and the width of an escape. Of a doubled backslash the next character is a part: text in text is escaped twice.
+    fn escape(&self) -> (Class, usize) {
+        match self.text.get(self.at + 1) {
+            Some(b'u') => {
+                let hex = self.text.get(self.at + 2..self.at + 6).and_then(|hex| std::str::from_utf8(hex).ok());
+                let code = hex.and_then(|hex| u32::from_str_radix(hex, 16).ok()).unwrap_or_default();
+                let class = match u8::try_from(code).map(char::from) {
+                    Ok(c) if c.is_ascii_alphabetic() => Class::Letter,
+                    Ok(c) if c.is_ascii_digit() => Class::Digit,
+                    Ok(c) if c.is_ascii() => Class::Nothing,
+                    _ => Class::Mark,
+                };
+                (class, 6)
+            }
+            Some(b'\\') => match self.text.get(self.at + 2) {
+                Some(b'u') => {
+                    let hex = self.text.get(self.at + 3..self.at + 7).unwrap_or_default();
+                    (Class::Mark, 3 + hex.iter().take_while(|c| c.is_ascii_hexdigit()).count())
+                }
+                Some(c) if c.is_ascii_alphabetic() => (Class::Nothing, 3),
+                _ => (Class::Nothing, 2),
+            },
+            _ => (Class::Nothing, 2),
+        }
+    }
+}
+
+impl Place {
+    /// Where the value under `key` stands.
+    fn inside(self, key: &[u8]) -> Self {
+        match (self, key) {
+            (Self::Top, b"messages" | b"input") => Self::Messages,
+            (Self::Top, b"system" | b"instructions") => Self::Content,
+            (Self::Top, b"prompt") => Self::Prompt,
+            (Self::Message, b"content" | b"output") | (Self::Part, b"content" | b"text") => Self::Content,
+            (Self::Message | Self::Part, b"image_url" | b"input_audio" | b"audio_url" | b"video_url" | b"input_video")
+            | (Self::Message | Self::Part, b"source" | b"file" | b"file_data" | b"image" | b"data") => Self::Media,
+            (Self::Media, _) => Self::Media,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// What a byte of text is to a pre-tokenizer, as far as it is the same for all of them.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Class {
+    #[default]
+    Nothing,
+    Letter,
+    Digit,
+    /// Beyond ASCII: may be a letter, and then joins the run that it stands in.
+    Mark,
+    /// Behind letters: `'s`, `'ll` may belong to the word before.
+    Apostrophe,
+}
+
+/// A run of letters or digits in the making.
+#[derive(Default)]
+struct Run {
+    class: Class,
+    bytes: u64,
+    /// Whether it is the rest of a contraction.
+    rest: bool,
+    /// Whether a letter or digit is in it.
+    sure: bool,
+}
+
+impl Run {
+    /// Takes the next character; gives the tokens of the run that it ends.
+    fn step(&mut self, class: Class, width: u64) -> u64 {
+        let joins = match (self.class, class) {
+            (Class::Mark, Class::Digit) | (Class::Digit, Class::Mark) => true,
+            (Class::Letter | Class::Mark, Class::Letter | Class::Mark) | (Class::Digit, Class::Digit) => true,
+            _ => false,
+        };
+        if joins {
+            self.bytes += width;
+            self.sure |= class != Class::Mark;
+            // A run stays of letters, or becomes one of them, when a mark is between.
+            self.class = if self.class == Class::Mark { class } else { self.class };
+            return 0;
+        }
+        let ended = match (self.sure, self.rest) {
+            (true, false) => self.bytes.div_ceil(LONGEST_TOKEN),
+            (true, true) => self.bytes / LONGEST_TOKEN,
+            (false, _) => 0,
+        };
+        let rest = self.class == Class::Apostrophe && class == Class::Letter;
+        let sure = matches!(class, Class::Letter | Class::Digit);
+        *self = Self { class, bytes: width, rest, sure };
+        ended
+    }
+}
+
+/// Bytes by which NFC may lengthen a character that begins with these bytes: the composition exclusions of Unicode.
+fn nfc_growth(first: u8, second: u8) -> u64 {
+    match (first, second) {
+        (0xCD, 0x84) => 2,
+        (0xE0, _) | (0xE2, 0xAB) | (0xEF, 0xAC | 0xAD) => 3,
+        (0xF0, 0x9D) => 8,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use serde_json::json;
+
+    use super::{PER_IMAGE, bounds};
+    use crate::request::ChatRequest;
+
+    fn of(body: &serde_json::Value) -> (u64, u64) {
+        let request = ChatRequest::parse(Bytes::from(body.to_string())).unwrap();
+        let bounds = bounds(&request);
+        (bounds.low(), bounds.high())
+    }
+
+    fn low(text: &str) -> u64 {
+        of(&json!({"messages": [{"role": "user", "content": text}]})).0
+    }
+
+    #[test]
+    fn words_and_numbers_are_tokens_at_least() {
+        for (text, words) in [
+            ("", 0),
+            ("hello world", 2),
+            ("  hello,\n\tworld!  ", 2),
+            ("abc123 4", 3),
+            ("don't", 1),
+            ("it's 5 o'clock", 3),
+            ("naïve café", 2),
+            ("你好世界", 0),
+            ("a你b", 1),
+            ("«a» — b", 2),
+            ("\\n \\u00e4", 0),
+            ("</think>yes", 1),
+            ("no no</think>\nyes", 1),
+        ] {
+            assert_eq!(low(text), words, "{text}");
+        }
+        assert_eq!(low(&"x".repeat(129)), 2);
+    }
+
+    #[test]
+    fn every_dialect_has_its_text_where_it_keeps_it() {
+        for body in [
+            json!({"messages": [{"role": "user", "content": "one two"}, {"role": "tool", "content": "three"}]}),
+            json!({"messages": [{"role": "user", "content": [{"type": "text", "text": "one two three"}]}]}),
+            json!({"prompt": "one two three"}),
+            json!({"prompt": ["one", "two three"]}),
+            json!({"prompt": [1, 22, 333]}),
+            json!({"instructions": "one", "input": "two three"}),
+            json!({"input": [{"role": "user", "content": [{"type": "input_text", "text": "one two"}]},
+                             {"type": "function_call_output", "call_id": "x", "output": "three"}]}),
+            json!({"system": [{"type": "text", "text": "one"}], "messages": [{"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "x", "content": [{"type": "text", "text": "two three"}]}]}]}),
+        ] {
+            assert_eq!(of(&body).0, 3, "{body}");
+        }
+    }
+
+    #[test]
+    fn what_may_stay_out_of_the_prompt_is_not_counted_from_below() {
+        let call = json!({"id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"a\": \"b c d\"}"}});
+        let body = json!({"model": "a model", "metadata": {"content": "x y z"}, "tools": [{"type": "function"}],
+            "messages": [{"role": "assistant", "content": null, "tool_calls": [call], "reasoning_content": "a b"},
+                         {"role": "system", "content": "x-anthropic-billing-header: a b c"}]});
+        assert_eq!(of(&body).0, 0);
+    }
+
+    #[test]
+    fn base64_is_no_prompt_text() {
+        let data = "QUJD".repeat(100_000);
+        for part in [
+            json!({"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{data}")}}),
+            json!({"type": "input_image", "image_url": format!("data:image/png;base64,{data}")}),
+            json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": format!("data:image/png;{data}")}}),
+        ] {
+            let body = json!({"messages": [{"role": "user", "content": [part, {"type": "text", "text": "what is it"}]}]});
+            let (low, high) = of(&body);
+            assert_eq!(low, 3);
+            assert!(high > PER_IMAGE && high < PER_IMAGE + 4_000, "{high}");
+        }
+        let sound = json!({"type": "input_audio", "input_audio": {"data": data, "format": "mp3"}});
+        let (_, high) = of(&json!({"messages": [{"role": "user", "content": [sound]}]}));
+        assert!(high < PER_IMAGE + 20_000, "{high}");
+        let (_, without) = of(&json!({"messages": [{"role": "user", "content": data}]}));
+        assert!(without > 400_000);
+    }
+
+    #[test]
+    fn the_upper_bound_grows_with_text_messages_and_tools() {
+        let plain = of(&json!({"messages": [{"role": "user", "content": "hi"}]})).1;
+        let longer = of(&json!({"messages": [{"role": "user", "content": "hi".repeat(500)}]})).1;
+        assert_eq!(longer - plain, 998);
+        let tool = json!({"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}});
+        let with_tool = of(&json!({"messages": [{"role": "user", "content": "hi"}], "tools": [tool]})).1;
+        assert!(with_tool > plain + 200);
+    }
+
+    #[test]
+    fn escaped_bodies_have_the_same_words() {
+        let body = br#"{"messages":[{"role":"user","content":"\u0061b\u00e9c \u0031\t\"d\"\\e"}]}"#;
+        let request = ChatRequest::parse(Bytes::from_static(body)).unwrap();
+        // abéc, 1, d; the letter behind a backslash may be half of an escape.
+        assert_eq!(bounds(&request).low(), 3);
+    }
+}

@@ -1,0 +1,29 @@
+//! Prompts: what a request becomes on an engine, and how many tokens that is.
+//!
+//! | room | job |
+//! |---|---|
+//! | `bounds` | a count between two numbers, from one scan of the body, without a vocabulary |
+//! | `counter` | [`PromptCounter`]: a model's template and vocabulary, loaded once, counting requests |
+//! | `normalise` | what vLLM and llama.cpp make of a request before they render it |
+//! | `probe` | what a template can do |
+//! | `template` | rendering untrusted templates within bounds |
+//! | `vocabulary`, `splitter` | text to number of tokens |
+//! | `gguf` | the header of a GGUF file |
+//!
+//! Counts are exact for models with a byte-level BPE vocabulary and a template of their own, on the engine versions that `normalise`
+//! names. Nothing here may guess: what cannot be counted is an error or a pair of bounds.
+
+mod bounds;
+mod count;
+mod counter;
+mod gguf;
+mod normalise;
+mod probe;
+mod splitter;
+mod template;
+mod vocabulary;
+
+pub use bounds::{PER_IMAGE, bounds};
+pub use count::TokenCount;
+pub use counter::{CountError, LoadError, PromptCounter};
+pub use normalise::Normalisation;

@@ -1,0 +1,198 @@
+//! Which backends may carry a request, in which order, and why not the others.
+//!
+//! Hard filters first ([`fit`]): images, window, single-prompt limit, conversation, memory. What is left is ranked: by how
+//! surely it fits, then by when the answer is expected to end ([`score`]), and where that makes no real difference by the
+//! operator's order. Those that are loading or down come last, since a probe may be out of date and a refused
+//! connection costs nothing.
+//!
+//! A backend is never a candidate for a prompt that is known to be above its limits, and nobody is refused whom some
+//! backend can serve.
+
+mod fit;
+mod score;
+
+use std::fmt;
+
+use crate::facts::{BackendFacts, BackendState, RequestFacts};
+
+/// Position of a backend in the list that was given.
+pub type BackendIndex = usize;
+
+/// A backend that may be tried.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// Which one.
+    pub backend: BackendIndex,
+    /// Why it stands here.
+    pub reason: Reason,
+    /// Seconds until the answer is expected to end there.
+    pub finish: f64,
+}
+
+/// Why a backend is a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Prompt and output fit.
+    Fits,
+    /// The prompt fits, the output only if it is cut.
+    FitsWithLessOutput,
+    /// It fits, but the conversation is about to outgrow what the backend survives.
+    NearItsCliff {
+        /// Tokens that a conversation may have there.
+        limit: u64,
+    },
+    /// It fits, but not beside what the backend carries now.
+    FullNow,
+    /// The count is uncertain, and so is the fit.
+    MayFit,
+    /// It is above a limit that is known of machines like this one, and nobody else is left.
+    AboveSoftLimit {
+        /// The limit, tokens.
+        limit: u64,
+    },
+    /// It fits, but the backend is loading or believed down; nobody else is left.
+    LastResort(BackendState),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fits => f.write_str("first that fits"),
+            Self::FitsWithLessOutput => f.write_str("fits with less output"),
+            Self::NearItsCliff { limit } => write!(f, "fits, but the conversation nears its {limit} tokens"),
+            Self::FullNow => f.write_str("fits, but is full now"),
+            Self::MayFit => f.write_str("may fit: the count is uncertain"),
+            Self::AboveSoftLimit { limit } => {
+                write!(
+                    f,
+                    "warning: above the {limit} tokens that such a backend is known to survive, nobody else fits"
+                )
+            }
+            Self::LastResort(BackendState::Loading) => f.write_str("loading, nobody else fits"),
+            Self::LastResort(state) => write!(f, "believed {state}, nobody else fits"),
+        }
+    }
+}
+
+impl Reason {
+    /// The lower, the sooner it is tried.
+    fn rank(self) -> u8 {
+        match self {
+            Self::Fits => 0,
+            Self::FitsWithLessOutput => 1,
+            Self::NearItsCliff { .. } => 2,
+            Self::FullNow => 3,
+            Self::MayFit => 4,
+            Self::AboveSoftLimit { .. } => 5,
+            Self::LastResort(BackendState::Loading) => 6,
+            Self::LastResort(_) => 7,
+        }
+    }
+}
+
+/// Why a backend is no candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Prompt above the window.
+    AboveWindow {
+        /// Least number of tokens that the prompt has.
+        tokens: u64,
+        /// The window, less the headroom that was asked for.
+        limit: u64,
+    },
+    /// Prompt above what the backend survives in one piece.
+    AboveSingle {
+        /// Least number of tokens that the prompt has.
+        tokens: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// Conversation above what the backend survives.
+    AboveAccumulated {
+        /// Least number of tokens that the prompt has.
+        tokens: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// Prompt above what the backend's memory holds.
+    AboveResident {
+        /// Least number of tokens that the prompt has.
+        tokens: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// The prompt holds an image, and the backend reads none.
+    NoImages,
+}
+
+impl Refusal {
+    /// The limit that stands in the way, if it is one of length.
+    #[must_use]
+    pub fn limit(self) -> Option<u64> {
+        match self {
+            Self::AboveWindow { limit, .. }
+            | Self::AboveSingle { limit, .. }
+            | Self::AboveAccumulated { limit, .. }
+            | Self::AboveResident { limit, .. } => Some(limit),
+            Self::NoImages => None,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AboveWindow { tokens, limit } => write!(f, "{tokens} tokens above its window of {limit}"),
+            Self::AboveSingle { tokens, limit } => {
+                write!(f, "{tokens} tokens above its single-prompt limit of {limit}")
+            }
+            Self::AboveAccumulated { tokens, limit } => {
+                write!(f, "{tokens} tokens above the {limit} that a conversation may have there")
+            }
+            Self::AboveResident { tokens, limit } => {
+                write!(f, "{tokens} tokens above the {limit} that its memory holds")
+            }
+            Self::NoImages => f.write_str("takes no images"),
+        }
+    }
+}
+
+/// The result: whom to try in turn, and why not the others.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Routing {
+    /// In the order to be tried.
+    pub candidates: Vec<Candidate>,
+    /// One for each backend that is no candidate.
+    pub refusals: Vec<(BackendIndex, Refusal)>,
+}
+
+/// Ranks the backends, which stand in the operator's order.
+///
+/// `headroom`: tokens that an ordinary turn leaves free below the *largest* limit, so that the compaction call after a
+/// refusal still fits. Smaller backends need none: their overflow goes to a larger one.
+#[must_use]
+pub fn rank(request: &RequestFacts, backends: &[BackendFacts], headroom: u64) -> Routing {
+    let largest = backends.iter().filter_map(BackendFacts::prompt_limit).max();
+    let mut routing = Routing::default();
+    for (backend, facts) in backends.iter().enumerate() {
+        let is_largest = facts.prompt_limit().is_some_and(|limit| Some(limit) == largest);
+        let headroom = if is_largest && !request.may_fill { headroom } else { 0 };
+        match fit::fit(request, facts, headroom) {
+            Ok(reason) => {
+                let reason = match facts.state {
+                    BackendState::Up | BackendState::Unknown => reason,
+                    state @ (BackendState::Loading | BackendState::Down) => Reason::LastResort(state),
+                };
+                let finish = score::finish(request, facts);
+                routing.candidates.push(Candidate { backend, reason, finish });
+            }
+            Err(refusal) => routing.refusals.push((backend, refusal)),
+        }
+    }
+    // Stable: within a rank the operator's order stands until the score has something to say.
+    routing.candidates.sort_by_key(|candidate| candidate.reason.rank());
+    for same in routing.candidates.chunk_by_mut(|one, other| one.reason.rank() == other.reason.rank()) {
+        score::order(request, backends, same);
+    }
+    routing
+}

@@ -1,0 +1,79 @@
+//! When the answer is expected to end, and which backend that makes the better one.
+//!
+//! Seconds of waiting, prefill and decode, from what is known of each machine. Two thoughts are added that seconds alone
+//! miss: a large machine is kept free for what only it can do, and nobody waits for a background task, so it takes the
+//! smallest. A backend overtakes one that the operator put before it only if it is clearly better.
+
+use super::Candidate;
+use crate::client::Class;
+use crate::facts::{BackendFacts, RequestFacts, Speed};
+
+/// What it costs to occupy a large machine with what a small one could answer: so many times the seconds it takes.
+const RESERVE: f64 = 1.5;
+
+/// A machine that carries so many times what another carries is a large one beside it.
+const LARGE: u64 = 4;
+
+/// Answers of so many tokens are decided by decode speed: the fastest machine is the right one for them.
+const LONG_ANSWER: u64 = 4000;
+
+/// To overtake, a backend must be better by a quarter and by a second: below that, guesses would shuffle the order.
+const BETTER: (f64, f64) = (0.75, 1.0);
+
+/// Seconds from now until the answer is expected to end.
+pub(super) fn finish(request: &RequestFacts, backend: &BackendFacts) -> f64 {
+    let speed = backend.speed.unwrap_or(Speed::USUAL);
+    let full = backend.slots.is_some_and(|slots| backend.load.running >= slots.max(1));
+    let wait = if full { backend.load.first_ends_in } else { 0.0 };
+    wait + speed.seconds(request.prompt.expected(), request.expected_output())
+}
+
+/// Orders candidates of one rank, which stand in the operator's order.
+pub(super) fn order(request: &RequestFacts, backends: &[BackendFacts], candidates: &mut [Candidate]) {
+    if request.class == Class::Background {
+        candidates.sort_by_key(|candidate| capacity(&backends[candidate.backend]));
+        return;
+    }
+    let costs: Vec<(usize, f64)> = candidates
+        .iter()
+        .map(|candidate| (candidate.backend, cost(request, backends, candidates, candidate)))
+        .collect();
+    let cost_of = |backend: usize| {
+        costs.iter().find(|(index, _)| *index == backend).map_or(f64::MAX, |(_, cost)| *cost)
+    };
+    // An insertion sort: "clearly better" is no order that a sort could use.
+    for last in 1..candidates.len() {
+        let mut at = last;
+        while at > 0 && clearly_better(cost_of(candidates[at].backend), cost_of(candidates[at - 1].backend)) {
+            candidates.swap(at, at - 1);
+            at -= 1;
+        }
+    }
+}
+
+fn clearly_better(one: f64, other: f64) -> bool {
+    one < other * BETTER.0 - BETTER.1
+}
+
+fn cost(
+    request: &RequestFacts,
+    backends: &[BackendFacts],
+    rivals: &[Candidate],
+    candidate: &Candidate,
+) -> f64 {
+    let own = capacity(&backends[candidate.backend]);
+    let smaller_will_do =
+        rivals.iter().any(|rival| own >= capacity(&backends[rival.backend]).saturating_mul(LARGE));
+    let short = request.expected_output() < LONG_ANSWER;
+    if smaller_will_do && short && !request.agent {
+        candidate.finish * (1.0 + RESERVE)
+    } else {
+        candidate.finish
+    }
+}
+
+/// What a backend can carry; unknown is much.
+fn capacity(backend: &BackendFacts) -> u64 {
+    let soft = backend.accumulated.map(|limit| limit.tokens);
+    [backend.prompt_limit(), soft].into_iter().flatten().min().unwrap_or(u64::MAX)
+}

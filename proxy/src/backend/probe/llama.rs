@@ -1,0 +1,53 @@
+//! llama.cpp's server, its forks, and ik_llama: `/props`, which HTTP threads answer beside a running prefill.
+//!
+//! Must never ask `/slots` or `/metrics`: they go through the queue of the computing thread, and in older builds wait for
+//! a whole batch. Sources: llama.cpp build 11434 (`server-context.cpp`), ik_llama.cpp (`examples/server/server.cpp`).
+
+use serde_json::Value;
+use switchback_parsers::diagnosis::Engine;
+
+use super::ask::Ask;
+use super::found::{Found, ReasoningField, TemplateCaps};
+use super::list::text;
+
+/// Fills in what the server tells of itself.
+pub(super) async fn describe(ask: &mut Ask<'_>, found: &mut Found) {
+    found.reasoning = Some(ReasoningField::ReasoningContent);
+    if found.engine == Some(Engine::IkLlama) {
+        // Its list gives the total; without a number of slots that is only a bound.
+        found.window_at_most = found.window.take();
+    }
+    let Some(props) = ask.json("/props").await else { return };
+    read(&props, found);
+}
+
+fn read(props: &Value, found: &mut Found) {
+    let positive = |value: Option<&Value>| value.and_then(Value::as_u64).filter(|number| *number > 0);
+    found.version = text(props, "build_info").map(str::to_owned);
+    found.slots = positive(props.get("total_slots"));
+    found.images = props.pointer("/modalities/vision").and_then(Value::as_bool);
+    found.template = props.get("chat_template_caps").and_then(template);
+    // A parser is derived from the template; one that knows no tools drops them.
+    found.tool_parser = found.template.map(|template| template.tools);
+    if found.engine == Some(Engine::IkLlama) {
+        let total = found.window_at_most.or_else(|| positive(props.get("n_ctx")));
+        found.pool = total;
+        found.pool_shared = Some(false);
+        found.window = total.zip(found.slots).map(|(total, slots)| total / slots);
+        found.window_at_most = total.filter(|_| found.window.is_none());
+        return;
+    }
+    found.window = found.window.or_else(|| positive(props.pointer("/default_generation_settings/n_ctx")));
+    found.pool = found.window.filter(|_| found.slots.is_some());
+    found.pool_shared = (found.slots == Some(1)).then_some(false);
+}
+
+fn template(caps: &Value) -> Option<TemplateCaps> {
+    let can = |name: &str| caps.get(name).and_then(Value::as_bool);
+    Some(TemplateCaps {
+        tools: can("supports_tools")?,
+        tool_calls: can("supports_tool_calls").unwrap_or(false),
+        parallel_tool_calls: can("supports_parallel_tool_calls").unwrap_or(false),
+        system_role: can("supports_system_role").unwrap_or(true),
+    })
+}

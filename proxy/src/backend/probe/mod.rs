@@ -1,0 +1,94 @@
+//! Asking a backend whether it is there and what it is: cheap, on a clock, one task a backend.
+//!
+//! The first probe identifies ([`identify`]): engine, names, window and all that [`Found`] holds. Later ones ask one cheap
+//! question. All is asked again when a backend comes back, since a port is no identity, and now and then while it stays.
+//! What is not answered in time says nothing: engines answer late while they read a long prompt. Must never ask what an
+//! engine computes, or what waits behind a prefill.
+
+mod ask;
+mod found;
+mod identify;
+mod list;
+mod llama;
+mod lm_studio;
+mod ollama;
+mod prometheus;
+mod sglang;
+#[cfg(test)]
+mod tests;
+mod tgi;
+mod vllm;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use switchback_parsers::diagnosis::Engine;
+use switchback_policies::facts::BackendState;
+use switchback_policies::health::Health;
+use tokio::time::Instant;
+
+pub(crate) use self::found::{Found, Load};
+
+use super::Backend;
+use ask::Ask;
+use identify::{identify, still_there};
+
+/// Cheap probes between two that ask everything.
+const CHEAP: u32 = 11;
+
+/// The same where an answer was late: something is still to be learned.
+const CHEAP_IF_LATE: u32 = 2;
+
+/// Probes for ever. Cancelled by dropping.
+pub(crate) async fn watch(backend: Arc<Backend>, interval: Duration, timeout: Duration) {
+    once(&backend, timeout).await;
+    // All is asked again soon: the first time may have met a busy backend.
+    let mut cheap = CHEAP_IF_LATE;
+    loop {
+        let pause = backend.health.borrow().next_probe(interval);
+        // A fault that a request met cuts the pause short: whether the backend is really gone is worth knowing at once.
+        let mut health = backend.health.subscribe();
+        health.mark_unchanged();
+        let changed = async {
+            let _ = health.changed().await;
+            tokio::time::sleep(Health::default().next_probe(interval)).await;
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = changed => {}
+        }
+        cheap = probe(&backend, cheap, timeout).await;
+    }
+}
+
+/// Asks everything once and tells the backend.
+pub(crate) async fn once(backend: &Backend, timeout: Duration) {
+    probe(backend, 0, timeout).await;
+}
+
+/// Probes once, cheaply if any cheap probe is left and the backend was up; returns how many are left then.
+async fn probe(backend: &Backend, cheap: u32, timeout: Duration) -> u32 {
+    let mut ask = Ask::new(backend, Instant::now() + timeout);
+    let known = backend.found.read().clone();
+    let was_up = backend.state() == BackendState::Up;
+    let (outcome, left) = if was_up && cheap > 0 {
+        (still_there(&mut ask, speaks(backend, &known), &known).await, cheap - 1)
+    } else {
+        let mut outcome = identify(&mut ask, backend.config.engine).await;
+        if was_up {
+            // It has been there all the time: what it has no time to tell now, it told before.
+            outcome.found = outcome.found.filter(|found| found.engine.is_some());
+            outcome.found = outcome.found.map(|found| if ask.was_late() { found.or(&known) } else { found });
+        }
+        (outcome, if ask.was_late() { CHEAP_IF_LATE } else { CHEAP })
+    };
+    backend.on_probe(outcome.probe, outcome.found);
+    backend.on_load(outcome.load);
+    left
+}
+
+/// The engine whose pages a backend has: what its answers say, else what the operator says.
+fn speaks(backend: &Backend, known: &Found) -> Engine {
+    let told = known.engine.filter(|engine| *engine != Engine::Other);
+    told.or(backend.config.engine).unwrap_or(Engine::Other)
+}

@@ -1,0 +1,381 @@
+//! From the plain words of a case's policy to the configuration of this proxy: one table, word by word.
+//!
+//! A word whose capability the configuration does not have yet stands here too, as [`Becomes::Later`]: it is reported
+//! with the case as unmapped and never silently dropped. Nothing here knows a case.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::case::{Case, Kind};
+
+/// A configuration for one case.
+#[derive(Debug, Default)]
+pub struct Configuration {
+    /// The file's text.
+    pub toml: String,
+    /// Environment variables that it refers to.
+    pub env: Vec<(String, String)>,
+    /// Words that it could not say, each with what is missing.
+    pub unmapped: Vec<String>,
+}
+
+/// What a word becomes.
+enum Becomes {
+    /// A setting.
+    Set(fn(&Value, &mut Draft) -> Option<()>),
+    /// Nothing, since the proxy always behaves so; with the value for which that is true (absent: any).
+    Always(Option<bool>),
+    /// Nothing for the proxy: it concerns this harness, or is read together with another word.
+    Elsewhere,
+    /// Nothing yet: the capability that is missing.
+    Later(&'static str),
+}
+use Becomes::{Always, Elsewhere, Later, Set};
+
+/// Every word of the README's last section.
+const WORDS: &[(&str, Becomes)] = &[
+    // who serves, and what goes where
+    ("backends", Elsewhere),      // [[backend]], see `backends`
+    ("model_aliases", Elsewhere), // [[model]] aliases, see `models`
+    ("route_by_prompt_tokens", Always(None)),
+    ("echo_client_model", Later("the client's model name in answers")),
+    ("sticky_conversations", Later("affinity")),
+    ("strip_volatile_prompt_lines", Later("volatile prompt lines")),
+    ("gate_large_prefill", Later("admission of large prefills")),
+    // failover
+    ("failover", Elsewhere),       // its members below
+    ("failover.order", Elsewhere), // [[model]] backends, see `models`
+    ("failover.on", Always(None)),
+    ("failover.overflow_only_to_larger_window", Always(Some(true))),
+    ("failover.first_token_ms", Set(|value, draft| draft.failover("first_token", ms(value)?))),
+    ("first_token_ms", Set(|value, draft| draft.failover("first_token", ms(value)?))),
+    ("avoid_dead_backend", Always(Some(true))),
+    ("continue_after_cut", Always(Some(false))),
+    ("health_answers", Elsewhere), // the scripted backends
+    ("wait_for_loading", Set(|value, draft| draft.failover("loading", ms(value.get("up_to_ms")?)?))),
+    ("report_death_as_overflow", Set(death_as_overflow)),
+    // keep-alives
+    ("keepalive", Set(keep_alive)),
+    ("keepalive.after_ms", Elsewhere), // with keepalive
+    ("keepalive.every_ms", Elsewhere),
+    ("keepalive.style=comment", Always(None)),
+    ("keepalive.style=empty-delta", Later("keep-alive as empty deltas")),
+    ("keepalive.style=by-client", Later("keep-alive in the client's own way")),
+    // windows and output limits
+    ("compaction_headroom_tokens", Set(|value, draft| draft.answer("compaction_headroom", value.as_u64()?))),
+    ("overflow_breaker", Set(overflow_loop)),
+    ("clamp_output_to_window", Always(Some(true))),
+    ("window_margin_tokens", Set(|value, draft| draft.answer("window_margin", value.as_u64()?))),
+    ("min_output_tokens_with_tools", Later("a floor for the output limit")),
+    ("min_output_tokens_for_thinking_model", Later("a floor for the output limit")),
+    ("output_limit_field_upstream", Later("the name of the output limit")),
+    // usage
+    ("ask_usage_upstream", Always(Some(true))),
+    ("usage_to_client", Set(|value, draft| draft.answer("usage", text(value)?))),
+    // doors
+    ("client_keys", Set(client_keys)),
+    ("cors_allow_origins", Set(|value, draft| draft.server("allowed_origins", value))),
+    (
+        "max_body_megabytes",
+        Set(|value, draft| draft.server("max_body", format!("\"{}MiB\"", value.as_u64()?))),
+    ),
+    ("responses_path", Later("the responses path")),
+    ("messages_path", Later("the messages path")),
+    // calls and thinking
+    ("repair_text_tool_calls", Later("repair of tool calls")),
+    ("promote_calls_found_in_reasoning", Later("repair of tool calls")),
+    ("enforce_parallel_tool_calls_false", Later("repair of tool calls")),
+    ("named_tool_choice", Later("tool choice per backend")),
+    ("tool_id_style", Later("call ids per backend")),
+    ("reasoning_field_to_client", Later("the name of the reasoning field")),
+    ("thinks_without_opening_tag", Later("splitting of reasoning")),
+    ("thinking_tags", Later("splitting of reasoning")),
+    // the request's shape
+    ("history_repair", Later("repair of the history")),
+    ("system_messages", Later("message roles per backend")),
+    ("developer_role", Later("message roles per backend")),
+    ("merge_same_role_messages", Later("message roles per backend")),
+    ("ensure_user_turn", Later("message roles per backend")),
+    ("null_content_to", Later("message contents per backend")),
+    ("flatten_text_parts", Later("message contents per backend")),
+    ("images_on_text_backend", Later("message contents per backend")),
+    ("drop_request_fields", Later("request fields per backend")),
+    ("drop_answer_only_message_fields", Later("request fields per backend")),
+    ("drop_non_function_tools", Later("request fields per backend")),
+    ("schema_cleanup", Later("request fields per backend")),
+    ("retry_with_loose_schemas", Later("a second try without what was refused")),
+    ("retry_without_forbidden_fields", Later("a second try without what was refused")),
+];
+
+fn death_as_overflow(value: &Value, draft: &mut Draft) -> Option<()> {
+    draft.failover("death_is_overflow_above", value.get("above_prompt_tokens")?.as_u64()?)
+}
+
+fn keep_alive(value: &Value, draft: &mut Draft) -> Option<()> {
+    let (after, every) = (value.get("after_ms")?, value.get("every_ms")?);
+    draft.failover("hold_head", ms(after)?)?;
+    // One silence for the first and all later ones: the shorter.
+    draft.failover("keep_alive", ms(if after.as_u64()? < every.as_u64()? { after } else { every })?)
+}
+
+fn overflow_loop(value: &Value, draft: &mut Draft) -> Option<()> {
+    let (count, within) = (value.get("overflows")?.as_u64()?, ms(value.get("within_ms")?)?);
+    draft.answer("overflow_loop", format!("{{ count = {count}, within = {within} }}"))
+}
+
+fn client_keys(value: &Value, draft: &mut Draft) -> Option<()> {
+    let keys: Option<Vec<&str>> = value.as_array()?.iter().map(Value::as_str).collect();
+    draft.env.push(("SWITCHBACK_API_KEYS".to_owned(), keys?.join(",")));
+    draft.server("api_keys_env", quoted("SWITCHBACK_API_KEYS"))
+}
+
+/// The words about a single backend, beside its name, kind, window and name of the model.
+const BACKEND_WORDS: &[(&str, Option<&str>)] = &[
+    ("api_key", None),
+    ("images", None),
+    ("slots", Some("places of a backend")),
+    ("tool_parser", Some("a backend without a tool parser")),
+];
+
+/// The pieces of the file.
+#[derive(Debug, Default)]
+struct Draft {
+    server: Vec<String>,
+    failover: Vec<String>,
+    answer: Vec<String>,
+    env: Vec<(String, String)>,
+    unmapped: Vec<String>,
+}
+
+impl Draft {
+    fn server(&mut self, key: &str, value: impl std::fmt::Display) -> Option<()> {
+        self.server.push(format!("{key} = {value}"));
+        Some(())
+    }
+
+    fn failover(&mut self, key: &str, value: impl std::fmt::Display) -> Option<()> {
+        self.failover.push(format!("{key} = {value}"));
+        Some(())
+    }
+
+    fn answer(&mut self, key: &str, value: impl std::fmt::Display) -> Option<()> {
+        self.answer.push(format!("{key} = {value}"));
+        Some(())
+    }
+
+    fn word(&mut self, word: &str, value: &Value) {
+        let known = WORDS.iter().find(|(known, _)| *known == word);
+        let missing = match known.map(|(_, becomes)| becomes) {
+            Some(Set(set)) => set(value, self).is_none().then_some("cannot be read"),
+            Some(Always(Some(only))) => (*value != Value::Bool(*only)).then_some("another value than ours"),
+            Some(Always(None) | Elsewhere) => None,
+            // Switched off is what a capability that does not exist is.
+            Some(Later(_)) if *value == Value::Bool(false) => None,
+            Some(Later(capability)) => Some(*capability),
+            None => Some("not in the table"),
+        };
+        if let Some(missing) = missing {
+            let value = if value.to_string().len() <= 40 { format!(" = {value}") } else { String::new() };
+            self.unmapped.push(format!("{word}{value} ({missing})"));
+        }
+    }
+}
+
+/// Writes the configuration for a case whose backends listen at `addresses`.
+pub fn configuration(case: &Case, addresses: &[SocketAddr]) -> Configuration {
+    let mut draft = Draft::default();
+    for (word, value) in &case.settings {
+        draft.word(word, value);
+        if let ("failover" | "keepalive", Value::Object(members)) = (word.as_str(), value) {
+            for (member, value) in members {
+                match (member.as_str(), value.as_str()) {
+                    ("style", Some(style)) => draft.word(&format!("{word}.style={style}"), value),
+                    _ => draft.word(&format!("{word}.{member}"), value),
+                }
+            }
+        }
+    }
+    let backends = backends(case, addresses, &mut draft);
+    let server = draft.server.join("\n");
+    let (failover, answer) = (draft.failover.join("\n"), draft.answer.join("\n"));
+    let toml = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\n{server}\n\n{backends}{models}[failover]\n{failover}\n\n[answer]\n{answer}\n\n\
+         [probe]\ninterval = \"200ms\"\n",
+        models = models(case)
+    );
+    Configuration { toml, env: draft.env, unmapped: draft.unmapped }
+}
+
+fn backends(case: &Case, addresses: &[SocketAddr], draft: &mut Draft) -> String {
+    let mut tables = String::new();
+    for (number, (backend, address)) in case.backends.iter().zip(addresses).enumerate() {
+        let engine = match backend.kind {
+            Kind::Vllm => "vllm",
+            Kind::LlamaCpp => "llama-cpp",
+            Kind::IkLlama => "ik-llama",
+            Kind::Ollama => "ollama",
+            Kind::Other => "other",
+        };
+        tables.push_str(&format!(
+            "[[backend]]\nname = {}\nurl = \"http://{address}\"\nengine = \"{engine}\"\nwindow = {}\nlimit = {{ single = {} }}\n",
+            quoted(&backend.name),
+            backend.window_tokens,
+            backend.safe_prompt_tokens.min(backend.window_tokens),
+        ));
+        if let Some(model) = &backend.serves {
+            tables.push_str(&format!("model = {}\n", quoted(model)));
+        }
+        for (word, value) in &backend.more {
+            match (word.as_str(), value) {
+                ("api_key", Value::String(key)) => {
+                    let name = format!("BACKEND_{number}_KEY");
+                    tables.push_str(&format!("api_key_env = \"{name}\"\n"));
+                    draft.env.push((name, key.clone()));
+                }
+                ("images", Value::Bool(images)) => tables.push_str(&format!("images = {images}\n")),
+                ("tool_parser", Value::Bool(true)) => {}
+                (other, _) => {
+                    let missing = BACKEND_WORDS
+                        .iter()
+                        .find(|(word, _)| *word == other)
+                        .and_then(|(_, missing)| *missing);
+                    draft
+                        .unmapped
+                        .push(format!("backends.{other} ({})", missing.unwrap_or("not in the table")));
+                }
+            }
+        }
+        tables.push('\n');
+    }
+    tables
+}
+
+/// One table for each model name that is asked for; all backends, the preferred ones first.
+fn models(case: &Case) -> String {
+    let listed = || case.backends.iter().map(|backend| backend.name.as_str());
+    let preferred: Vec<&str> = case
+        .settings
+        .get("failover")
+        .and_then(|failover| failover.get("order")?.as_array())
+        .map(|order| order.iter().filter_map(Value::as_str).collect())
+        .unwrap_or_default();
+    let mut order = preferred.clone();
+    order.extend(listed().filter(|name| !preferred.contains(name)));
+    let order: Vec<String> = order.into_iter().map(quoted).collect();
+
+    let asked = case.requests.iter().filter_map(|request| request.body.get("model")?.as_str());
+    let mut tables: Vec<(&str, Vec<&str>)> = Vec::new();
+    for asked in asked {
+        let name = target(case, asked).unwrap_or(asked);
+        let place = tables.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
+            tables.push((name, Vec::new()));
+            tables.len() - 1
+        });
+        let aliases = &mut tables[place].1;
+        if asked != name && !aliases.contains(&asked) {
+            aliases.push(asked);
+        }
+    }
+    if tables.is_empty() {
+        tables.push((
+            case.backends.iter().find_map(|backend| backend.serves.as_deref()).unwrap_or("model"),
+            Vec::new(),
+        ));
+    }
+    let table = |(name, aliases): &(&str, Vec<&str>)| {
+        let aliases: Vec<String> = aliases.iter().copied().map(quoted).collect();
+        let (name, aliases, order) = (quoted(name), aliases.join(", "), order.join(", "));
+        format!("[[model]]\nname = {name}\naliases = [{aliases}]\nbackends = [{order}]\n\n")
+    };
+    tables.iter().map(table).collect()
+}
+
+/// What a name that is asked for stands for. We list names and have no `*`: the operator lists those that are used.
+fn target<'a>(case: &'a Case, asked: &str) -> Option<&'a str> {
+    let aliases = case.settings.get("model_aliases")?;
+    aliases.get(asked).or_else(|| aliases.get("*"))?.as_str()
+}
+
+fn ms(value: &Value) -> Option<String> {
+    // Through the type, so that only whole milliseconds pass.
+    let duration = Duration::from_millis(value.as_u64()?);
+    Some(quoted(&format!("{}ms", duration.as_millis())))
+}
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().map(quoted)
+}
+
+/// A TOML string; JSON's way to write one is valid there.
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::case;
+    use super::*;
+
+    fn written(settings: Value, asked: &str) -> Configuration {
+        let mut all = json!({"backends": [
+            {"name": "a", "kind": "vllm", "window_tokens": 100, "safe_prompt_tokens": 90, "api_key": "k", "serves": "m"},
+            {"name": "b", "kind": "llama.cpp", "window_tokens": 50, "safe_prompt_tokens": 60, "slots": 1}]});
+        all.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+        let case = json!({"id": "1-x", "category": "c", "expect": {}, "policy": {"settings": all},
+            "client_request": {"method": "POST", "path": "/", "body": {"model": asked}}});
+        let case = case::parse(&case.to_string()).unwrap();
+        configuration(&case, &["127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap()])
+    }
+
+    #[test]
+    fn words_become_settings() {
+        let configuration = written(
+            json!({
+                "failover": {"on": ["out-of-memory"], "order": ["b"]}, "first_token_ms": 800, "continue_after_cut": false,
+                "keepalive": {"after_ms": 300, "every_ms": 500, "style": "comment"}, "client_keys": ["one", "two"],
+                "overflow_breaker": {"overflows": 3, "within_ms": 60000}, "model_aliases": {"*": "m"}
+            }),
+            "gpt-4o",
+        );
+        for line in [
+            "name = \"m\"\naliases = [\"gpt-4o\"]\nbackends = [\"b\", \"a\"]",
+            "url = \"http://127.0.0.1:2\"\nengine = \"llama-cpp\"\nwindow = 50\nlimit = { single = 50 }",
+            "first_token = \"800ms\"",
+            "hold_head = \"300ms\"\nkeep_alive = \"300ms\"",
+            "overflow_loop = { count = 3, within = \"60000ms\" }",
+            "api_keys_env = \"SWITCHBACK_API_KEYS\"",
+            "api_key_env = \"BACKEND_0_KEY\"",
+        ] {
+            assert!(configuration.toml.contains(line), "{line}\n{}", configuration.toml);
+        }
+        let env = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(configuration.env, [env("SWITCHBACK_API_KEYS", "one,two"), env("BACKEND_0_KEY", "k")]);
+        assert_eq!(configuration.unmapped, ["backends.slots (places of a backend)"]);
+    }
+
+    #[test]
+    fn what_cannot_be_said_is_reported_and_never_dropped() {
+        let unmapped = |settings: Value| written(settings, "m").unmapped.len() - 1;
+        for (settings, count) in [
+            (json!({"tool_id_style": "alnum9"}), 1),
+            (json!({"history_repair": false}), 0),
+            (json!({"continue_after_cut": true}), 1),
+            (json!({"keepalive": {"after_ms": 1, "every_ms": 1, "style": "by-client"}}), 1),
+            (json!({"keepalive": {"after_ms": "soon"}}), 1),
+            (json!({"failover": {"no_such_member": 1}}), 1),
+            (json!({"no_such_word": 1}), 1),
+        ] {
+            assert_eq!(unmapped(settings.clone()), count, "{settings}");
+        }
+    }
+
+    #[test]
+    fn no_word_stands_twice_in_the_table() {
+        let names: std::collections::BTreeSet<&str> = WORDS.iter().map(|(word, _)| *word).collect();
+        assert_eq!(names.len(), WORDS.len());
+    }
+}
