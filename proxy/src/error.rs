@@ -11,6 +11,7 @@
 //! | `body_too_large` | 413 | longer than `max_body` |
 //! | `body_timeout` | 408 | the body stopped arriving |
 //! | `headers_too_large` | 431 | too many header fields |
+//! | `model_not_allowed` | 403 | the client may use none of the backends that serve the model |
 //! | `host_not_allowed`, `origin_not_allowed` | 403 | a web page or a name that this proxy was not opened for |
 //! | `not_found`, `method_not_allowed` | 404, 405 | no such path, or not with that method |
 //! | `images_not_supported` | 400 | no backend reads images |
@@ -171,6 +172,14 @@ impl ApiError {
             |near| format!("did you mean `{near}`?"),
         );
         Self::invalid(StatusCode::NOT_FOUND, "model_not_found", message).param(Some("model")).hint(hint)
+    }
+
+    /// The client may use none of the backends that serve the model.
+    pub(crate) fn not_for_client() -> Self {
+        let message = "this client may use none of the backends that serve the model";
+        Self::invalid(StatusCode::FORBIDDEN, "model_not_allowed", message)
+            .param(Some("model"))
+            .hint("see backends under [[client]] in the configuration")
     }
 
     /// The prompt is longer than any backend carries. The wording holds both phrases that clients look for before they

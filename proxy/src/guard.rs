@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 
 use crate::answer::body::Body;
 use crate::app::App;
-use crate::config::{Server, matches_any};
+use crate::config::{Server, which};
 use crate::error::{ApiError, Refused};
 
 /// More header fields than any client sends; hyper itself stops at [`crate::server::MAX_HEADERS`].
@@ -26,6 +26,10 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 #[derive(Clone, Debug)]
 pub(crate) struct RequestId(pub(crate) String);
 
+/// The operator's name for the key that a request came with, as an extension.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyName(pub(crate) Option<String>);
+
 /// Lets a request through, or refuses it.
 pub(crate) async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response<Body> {
     let id = request_id(request.headers());
@@ -33,8 +37,11 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, mut request: Request, nex
     let origin = request.headers().get(header::ORIGIN).cloned();
     let place = format!("{} {}", request.method(), request.uri().path());
     let mut response = match check(&app.config.server, &request) {
-        Ok(()) if request.method() == Method::OPTIONS => preflight(request.headers()),
-        Ok(()) => next.run(request).await,
+        Ok(_) if request.method() == Method::OPTIONS => preflight(request.headers()),
+        Ok(key) => {
+            request.extensions_mut().insert(KeyName(key));
+            next.run(request).await
+        }
         Err(error) => error.response(None),
     };
     explain(&mut response, &id, &place);
@@ -63,14 +70,17 @@ fn explain(response: &mut Response<Body>, id: &str, place: &str) {
     }
     tracing::info!(id, place, outcome = "refused", code = refused.code, reason = refused.message, "request");
     let headers = response.headers_mut();
-    for (name, value) in
-        [("x-switchback-backend", "none"), ("x-switchback-tokens", "unknown"), ("x-switchback-reason", refused.code)]
-    {
+    for (name, value) in [
+        ("x-switchback-backend", "none"),
+        ("x-switchback-tokens", "unknown"),
+        ("x-switchback-reason", refused.code),
+    ] {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
 }
 
-fn check(server: &Server, request: &Request) -> Result<(), ApiError> {
+/// The name of the key that was offered, if it has one, or why the request is refused.
+fn check(server: &Server, request: &Request) -> Result<Option<String>, ApiError> {
     let headers = request.headers();
     if headers.len() > HEADER_FIELDS {
         return Err(ApiError::headers_too_large(headers.len(), HEADER_FIELDS));
@@ -90,11 +100,11 @@ fn check(server: &Server, request: &Request) -> Result<(), ApiError> {
     let is_public =
         matches!(request.uri().path(), "/health" | "/ready") || request.method() == Method::OPTIONS;
     if server.keys.is_empty() || is_public {
-        return Ok(());
+        return Ok(None);
     }
     let offered = offered_keys(headers);
-    if offered.iter().any(|key| matches_any(&server.keys, key)) {
-        return Ok(());
+    if let Some(key) = offered.iter().find_map(|key| which(&server.keys, key)) {
+        return Ok(key.name.clone());
     }
     Err(ApiError::unauthorized(!offered.is_empty()))
 }

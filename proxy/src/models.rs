@@ -22,6 +22,20 @@ pub(crate) struct Target {
     pub(crate) model: Option<usize>,
 }
 
+impl Target {
+    /// Only the backends that a client may use, in its order.
+    pub(crate) fn only(mut self, allowed: Option<&[usize]>) -> Result<Self, ApiError> {
+        if let Some(allowed) = allowed {
+            self.backends =
+                allowed.iter().copied().filter(|backend| self.backends.contains(backend)).collect();
+            if self.backends.is_empty() {
+                return Err(ApiError::not_for_client());
+            }
+        }
+        Ok(self)
+    }
+}
+
 /// Finds the backends for a name.
 pub(crate) fn resolve(app: &App, asked: Option<&str>) -> Result<Target, ApiError> {
     let configured = |name: &str| {

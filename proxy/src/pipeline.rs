@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde_json::Value;
 use switchback_parsers::chunk::Dialect;
 use switchback_parsers::edit::Edits;
-use switchback_policies::client::Class;
+use switchback_policies::client::Usage;
 use switchback_policies::decision::{Choice, Decision, Rule, Unserved, decide};
 use switchback_policies::facts::{BackendFacts, RequestFacts};
 
@@ -24,8 +24,8 @@ use crate::backend::Backend;
 use crate::backend::client::ReplyBody;
 use crate::backend::decode::Decoder;
 use crate::call::Call;
-use crate::config::Usage;
 use crate::error::ApiError;
+use crate::identify::Client;
 use crate::measure::{Measured, measure};
 use crate::models::{self, Target};
 use crate::record::{End, Outcome};
@@ -42,13 +42,14 @@ pub(crate) struct Plan {
 }
 
 /// Runs a request to its end.
-pub(crate) async fn run(app: Arc<App>, call: Call, out: Out) {
+pub(crate) async fn run(app: Arc<App>, call: Call, client: Client, out: Out) {
     let mut outcome = Outcome::open(&app, &call);
-    let session = app.sessions.key(&call);
-    let result = match plan(&app, &call, session).await {
+    outcome.client.clone_from(&client.name);
+    let session = app.sessions.key(&call, client.conversation.as_deref());
+    let result = match plan(&app, &call, &client, session).await {
         Ok(plan) => {
             outcome.measured = Some(plan.measured.clone());
-            serve(&app, &call, &plan, &mut outcome, &out).await
+            serve(&app, &call, &client, &plan, &mut outcome, &out).await
         }
         Err(error) => Err(error),
     };
@@ -65,12 +66,13 @@ pub(crate) async fn run(app: Arc<App>, call: Call, out: Out) {
     }
 }
 
-async fn plan(app: &App, call: &Call, session: u64) -> Result<Plan, ApiError> {
+async fn plan(app: &App, call: &Call, client: &Client, session: u64) -> Result<Plan, ApiError> {
     let arrival = app.sessions.arrive(session, app.now());
     if let Arrival::Loops(limit) = arrival {
         return Err(ApiError::overflow_loop(limit.count, limit.within.as_secs()));
     }
-    let Target { backends, model } = models::resolve(app, call.model.as_deref())?;
+    let Target { backends, model } =
+        models::resolve(app, call.model.as_deref())?.only(client.backends.as_deref())?;
     let backends = app.fleet.at(&backends);
     let backend_facts: Vec<BackendFacts> = backends.iter().map(|backend| backend.facts()).collect();
     let measured = measure(call, &app.vocabularies, model, &backends, &backend_facts).await;
@@ -81,9 +83,13 @@ async fn plan(app: &App, call: &Call, session: u64) -> Result<Plan, ApiError> {
         output: call.request.as_ref().and_then(|request| request.output_limit()),
         images,
         agent: call.request.as_ref().is_some_and(|request| request.tools().next().is_some()),
-        class: Class::Interactive,
+        class: client.class,
         may_fill: arrival == Arrival::MayFill,
     };
+    if let Some(limit) = client.max_prompt.filter(|limit| facts.prompt.low() > *limit) {
+        let hint = format!("client {} may send prompts of {limit} tokens", client.name);
+        return Err(ApiError::context_length_exceeded(facts.prompt.expected(), limit, Some(hint)));
+    }
     let decision = decide(&facts, &backend_facts, app.config.answer.settings);
     match decision.unserved(&facts) {
         Some(Unserved::TooLong { tokens, limit }) => Err(ApiError::context_length_exceeded(
@@ -100,6 +106,7 @@ async fn plan(app: &App, call: &Call, session: u64) -> Result<Plan, ApiError> {
 async fn serve(
     app: &App,
     call: &Call,
+    client: &Client,
     plan: &Plan,
     outcome: &mut Outcome,
     out: &Out,
@@ -107,16 +114,17 @@ async fn serve(
     let wants_usage = call.request.as_ref().is_some_and(|request| request.wants_usage());
     let terms = Terms {
         silence: Silence { first_token: app.config.failover.first_token, stall: app.config.failover.stall },
-        usage_to_client: wants_usage || app.config.answer.usage == Usage::Always,
+        usage_to_client: wants_usage || client.usage == Usage::Always,
         least_prompt: (app.config.failover.silent_truncation
             && matches!(call.endpoint.dialect, Some(Dialect::Chat | Dialect::Completions)))
         .then_some(plan.measured.least),
     };
-    let base = base_edits(call);
+    let base = base_edits(call, client);
     let mut retry = Retry::new(app, call, plan);
     while let Some((nth, choice)) = retry.next().await {
         let backend = &plan.backends[choice.candidate.backend];
-        outcome.reason = plan.decision.sentence(nth, &plan.facts, &plan.backend_facts);
+        let sentence = plan.decision.sentence(nth, &plan.facts, &plan.backend_facts);
+        outcome.reason = format!("{sentence}; client {}: {}", client.name, client.because);
         let body = edited(call, backend, choice, &base);
         match crate::attempt::attempt(backend, call, body, terms).await {
             Ok(started) => {
@@ -234,9 +242,15 @@ async fn relay_unread(
     }
 }
 
-/// Changes of the request that hold for every candidate: usage is always asked for, for the books.
-fn base_edits(call: &Call) -> Edits {
+/// Changes of the request that hold for every candidate: the operator's sampling for this client, and usage, which is
+/// always asked for, for the books.
+fn base_edits(call: &Call, client: &Client) -> Edits {
     let mut edits = Edits::new();
+    for (member, value) in &client.sampling {
+        if let Some(request) = &call.request {
+            edits.set(request.root(), member, value.clone());
+        }
+    }
     let streams = matches!(call.endpoint.dialect, Some(Dialect::Chat | Dialect::Completions)) && call.stream;
     if let Some(request) = call.request.as_ref().filter(|request| streams && !request.wants_usage()) {
         match request.root().get("stream_options").filter(|options| !options.is_null()) {

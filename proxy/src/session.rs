@@ -1,7 +1,7 @@
 //! Which conversation a request belongs to, and what is remembered of it.
 //!
-//! A header or body member of the client's own names it, where the client sends one; else the system prompt and the first
-//! user message do, which stay the same over the turns of most agents. Kept for ten minutes, for a bounded number of
+//! The client's own name for it, where its profile knows one; else the system prompt and the first user message, which
+//! stay the same over the turns of most agents. Kept for ten minutes, for a bounded number of
 //! sessions; the names are hashed with a key of this process, so that nobody can forge another one's.
 
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
@@ -13,10 +13,6 @@ use parking_lot::Mutex;
 use switchback_policies::session::{LoopLimit, Session};
 
 use crate::call::Call;
-
-/// Headers that name a conversation, of OpenCode, Kilo, Crush, Claude Code and Codex.
-const HEADERS: [&str; 5] =
-    ["x-session-id", "x-session-affinity", "x-claude-code-session-id", "session-id", "thread-id"];
 
 /// What is remembered of all sessions.
 #[derive(Debug)]
@@ -36,18 +32,14 @@ impl Sessions {
         }
     }
 
-    /// The session's name for this process.
-    pub(crate) fn key(&self, call: &Call) -> u64 {
+    /// The session's name for this process. `own`: the client's own name for the conversation.
+    pub(crate) fn key(&self, call: &Call, own: Option<&str>) -> u64 {
         let mut hasher = self.hasher.build_hasher();
-        if let Some(value) = HEADERS.iter().find_map(|name| call.headers.get(*name)) {
-            value.as_bytes().hash(&mut hasher);
+        if let Some(own) = own {
+            own.hash(&mut hasher);
             return hasher.finish();
         }
         let Some(request) = &call.request else { return hasher.finish() };
-        if let Some(key) = request.root().get("prompt_cache_key").and_then(|key| key.as_str()) {
-            key.hash(&mut hasher);
-            return hasher.finish();
-        }
         for member in ["system", "instructions"] {
             request.root().get(member).map_or("", |value| value.raw()).hash(&mut hasher);
         }

@@ -6,4 +6,5 @@ mod failover;
 mod guarding;
 mod harness;
 mod house;
+mod probing;
 mod routing;

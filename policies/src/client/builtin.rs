@@ -81,7 +81,7 @@ pub static BUILTIN: &[Profile] = &[
         first_turn: Some(7_700), silence: seconds(300),
         ..PLAIN
     },
-    // Captured: 7.7.7; OpenCode's core under another name.
+    // Captured: 7.7.7; OpenCode's core under another name, with more tools: OpenCode stands before it.
     Profile {
         id: "kilo", name: "Kilo Code",
         signs: &[

@@ -4,8 +4,6 @@
 //! weight of that evidence. Both are data, so that a profile is a table and can be printed. A header's value is compared but
 //! never repeated: it may be a key.
 
-use std::fmt;
-
 use super::clues::{CapField, Clues, Dialect};
 
 /// How sure it is. Ordered.
@@ -158,37 +156,37 @@ impl Mark {
         }
     }
 
-    /// Writes what was seen, with the request's own numbers; only called where it holds.
-    pub(super) fn describe(&self, clues: &Clues<'_>, f: &mut dyn fmt::Write) -> fmt::Result {
+    /// What was seen, in words and with the request's own numbers; only asked where it holds.
+    pub(super) fn seen(&self, clues: &Clues<'_>) -> String {
         let body = &clues.body;
         match *self {
-            Self::UserAgent(_) | Self::UserAgentHas(_) => f.write_str("its user agent"),
-            Self::BareFetch => f.write_str("no user agent of its own"),
-            Self::Header(name, _) => write!(f, "header {name}"),
-            Self::Speaks(dialect) => write!(f, "the {dialect:?} API"),
-            Self::Tool(name) => write!(f, "a tool {name}"),
-            Self::OnlyTools(names) => write!(f, "no tools but {}", names.join(", ")),
-            Self::NoTools => f.write_str("no tools"),
-            Self::Cap(field, ..) => write!(f, "{field} {}", body.cap.map_or(0, |cap| cap.tokens)),
-            Self::NoCap => f.write_str("no output limit"),
+            Self::UserAgent(_) | Self::UserAgentHas(_) => "its user agent".to_owned(),
+            Self::BareFetch => "no user agent of its own".to_owned(),
+            Self::Header(name, _) => format!("header {name}"),
+            Self::Speaks(dialect) => format!("the {dialect:?} API"),
+            Self::Tool(name) => format!("a tool {name}"),
+            Self::OnlyTools(names) => format!("no tools but {}", names.join(", ")),
+            Self::NoTools => "no tools".to_owned(),
+            Self::Cap(field, ..) => format!("{field} {}", body.cap.map_or(0, |cap| cap.tokens)),
+            Self::NoCap => "no output limit".to_owned(),
             Self::TemperatureSent | Self::Temperature(_) => {
-                write!(f, "temperature {}", body.temperature.unwrap_or_default())
+                format!("temperature {}", body.temperature.unwrap_or_default())
             }
             Self::ParallelSent => {
-                write!(f, "parallel_tool_calls {}", body.parallel_tool_calls.unwrap_or_default())
+                format!("parallel_tool_calls {}", body.parallel_tool_calls.unwrap_or_default())
             }
-            Self::ToolChoice(_) => write!(f, "tool_choice {}", body.tool_choice.unwrap_or_default()),
-            Self::Streamed(true) => f.write_str("a stream"),
-            Self::Streamed(false) => f.write_str("no stream"),
-            Self::UsageAsked(true) => f.write_str("usage asked for"),
-            Self::UsageAsked(false) => f.write_str("usage not asked for"),
-            Self::Store(store) => write!(f, "store {store}"),
-            Self::ReasoningEffort(effort) => write!(f, "reasoning_effort {effort}"),
-            Self::Input => f.write_str("input instead of messages"),
-            Self::Structured => f.write_str("a schema for the answer"),
-            Self::Messages(..) => write!(f, "{} messages", body.messages),
-            Self::BytesUpTo(_) => write!(f, "{} bytes", body.bytes),
-            Self::UserStarts(start) => write!(f, "a message that begins with {start:?}"),
+            Self::ToolChoice(_) => format!("tool_choice {}", body.tool_choice.unwrap_or_default()),
+            Self::Streamed(streamed) => if streamed { "a stream" } else { "no stream" }.to_owned(),
+            Self::UsageAsked(asked) => {
+                if asked { "usage asked for" } else { "usage not asked for" }.to_owned()
+            }
+            Self::Store(store) => format!("store {store}"),
+            Self::ReasoningEffort(effort) => format!("reasoning_effort {effort}"),
+            Self::Input => "input instead of messages".to_owned(),
+            Self::Structured => "a schema for the answer".to_owned(),
+            Self::Messages(..) => format!("{} messages", body.messages),
+            Self::BytesUpTo(_) => format!("{} bytes", body.bytes),
+            Self::UserStarts(start) => format!("a message that begins with {start:?}"),
         }
     }
 }

@@ -95,33 +95,29 @@ pub fn recognise(clues: &Clues<'_>) -> Recognised {
     }
 }
 
-/// How much speaks for a profile. Ordered: the kind of evidence, then how much there is of that kind, then how much of what
-/// the profile is known for (of two tool sets that are both there in full, the larger wins by number, the smaller by share).
+/// How much speaks for a profile. Ordered: the kind of evidence, then how much there is of that kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Evidence {
     confidence: Confidence,
     pieces: usize,
-    permille_of_tools: usize,
 }
 
 impl Evidence {
     fn of(profile: &Profile, clues: &Clues<'_>) -> Self {
         let signs = profile.signs.iter().filter(|sign| sign.holds(clues));
         let signs = signs.map(|sign| (sign.confidence, sign.marks.len()));
-        let tools = tools_seen(profile, clues);
         let all = signs
-            .chain(tools.map(|seen| (Confidence::Likely, seen)))
+            .chain(tools_seen(profile, clues).map(|seen| (Confidence::Likely, seen)))
             .chain(named_by_key(profile, clues).then_some((Confidence::Likely, 1)));
-        let mut best = Self { confidence: Confidence::Unknown, pieces: 0, permille_of_tools: 0 };
+        let mut best = Self { confidence: Confidence::Unknown, pieces: 0 };
         for (confidence, pieces) in all {
             if confidence > best.confidence {
-                best = Self { confidence, pieces: 0, ..best };
+                best = Self { confidence, pieces: 0 };
             }
             if confidence == best.confidence {
                 best.pieces += pieces;
             }
         }
-        best.permille_of_tools = tools.unwrap_or(0) * 1000 / profile.tools.len().max(1);
         best
     }
 }
@@ -141,19 +137,13 @@ fn named_by_key(profile: &Profile, clues: &Clues<'_>) -> bool {
 fn reasons(profile: &Profile, clues: &Clues<'_>) -> Vec<Because> {
     let mut because = Vec::new();
     for sign in profile.signs.iter().filter(|sign| sign.holds(clues)) {
-        let mut shape = String::new();
+        let mut shape = Vec::new();
         for mark in sign.marks {
             let told = match *mark {
                 Mark::UserAgent(part) | Mark::UserAgentHas(part) => Because::UserAgent(product(clues, part)),
                 Mark::Header(name, _) => Because::Header(name),
                 _ => {
-                    shape.push_str(match shape.contains(" with ") {
-                        _ if shape.is_empty() => "",
-                        false => " with ",
-                        true => ", ",
-                    });
-                    // Writing to a string cannot fail.
-                    let _ = mark.describe(clues, &mut shape);
+                    shape.push(mark.seen(clues));
                     continue;
                 }
             };
@@ -161,16 +151,14 @@ fn reasons(profile: &Profile, clues: &Clues<'_>) -> Vec<Because> {
                 because.push(told);
             }
         }
-        if !shape.is_empty() {
-            because.push(Because::Body(shape));
-        }
+        because.extend(match &shape[..] {
+            [] => None,
+            [only] => Some(Because::Body(only.clone())),
+            [first, rest @ ..] => Some(Because::Body(format!("{first} with {}", rest.join(", ")))),
+        });
     }
-    if let Some(seen) = tools_seen(profile, clues) {
-        because.push(Because::Tools { seen, of: profile.tools.len() });
-    }
-    if named_by_key(profile, clues) {
-        because.push(Because::KeyName);
-    }
+    because.extend(tools_seen(profile, clues).map(|seen| Because::Tools { seen, of: profile.tools.len() }));
+    because.extend(named_by_key(profile, clues).then_some(Because::KeyName));
     because
 }
 

@@ -163,9 +163,9 @@ fn an_unknown_client_is_plain_and_is_told_so() {
         Request::chat(json!({})),
         Request::chat(json!({"messages": [], "stream": true, "max_tokens": 64}))
             .with_header("user-agent", "curl/8"),
-        Request::chat(
-            json!({"tools": [{"function": {"name": "bash"}}, {"function": {"name": "get_weather"}}]}),
-        ),
+        with_tools(&["bash", "get_weather"]),
+        // Everyday names, pi's four among them, prove nothing in a longer list.
+        with_tools(&["read", "bash", "edit", "write", "search", "plan", "browse", "ask", "commit", "review"]),
     ] {
         let found = who(&request);
         assert_eq!(found.profile, &PLAIN);

@@ -99,6 +99,19 @@ fn titles_are_background_and_all_else_is_somebodys_turn() {
 }
 
 #[test]
+fn a_title_request_grown_long_or_without_its_schema_is_somebodys_turn() {
+    let all = fixtures();
+    let title = |place: &str| all.iter().find(|request| request.place == place).expect("a fixture").clone();
+    for place in ["opencode.json 0", "claude-code.interactive.json 1"] {
+        let long = Request { bytes: 100_000, ..title(place) };
+        assert_eq!(class_of(&long), Class::Interactive, "{place}");
+    }
+    let mut free = title("claude-code.interactive.json 1");
+    free.body["output_config"] = json!({"effort": "high"});
+    assert_eq!(class_of(&free), Class::Interactive);
+}
+
+#[test]
 fn a_conversation_has_one_name_over_all_requests_of_a_client_that_names_it() {
     let named = ["claude-code", "codex", "kilo", "opencode", "openhands"];
     for request in fixtures() {

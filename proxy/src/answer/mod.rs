@@ -8,6 +8,7 @@
 
 pub(crate) mod body;
 mod hand_off;
+mod keep_alive;
 pub(crate) mod relay;
 
 use std::future::Future;
@@ -25,23 +26,23 @@ use tokio::time::{Instant, Sleep};
 use self::body::{Body, full};
 pub(crate) use self::hand_off::{Head, Out, Piece};
 use self::hand_off::{In, hand_off};
+pub(crate) use self::keep_alive::KeepAliveWord;
 use crate::error::ApiError;
-
-/// A comment and a blank line: every client's parser skips it, and it is never `: ping`, which one of them takes for an end.
-const COMMENT: Bytes = Bytes::from_static(b":\n\n");
 
 /// Name of the backend while it is not known yet.
 const PENDING: HeaderValue = HeaderValue::from_static("pending");
 
 /// How a client is kept waiting.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Patience {
     /// When the request was accepted.
     pub(crate) accepted: Instant,
     /// How long the head is held back, so that an early fault keeps its true status.
     pub(crate) hold_head: Duration,
-    /// Silence after which a comment is sent.
+    /// Silence after which the client hears of it.
     pub(crate) keep_alive: Duration,
+    /// What it hears.
+    pub(crate) word: KeepAliveWord,
 }
 
 /// Runs a producer and answers with what it hands over. Streams get their head after `hold_head` at the latest; plain
@@ -57,6 +58,7 @@ where
     P: Future<Output = ()> + Send + 'static,
 {
     let (out, input) = hand_off();
+    let deadline = patience.accepted + patience.hold_head.min(patience.keep_alive);
     let mut answer = Answer {
         producer: Some(Box::pin(produce(out))),
         input,
@@ -65,7 +67,6 @@ where
         patience,
     };
     let first = if stream && dialect.is_some() {
-        let deadline = patience.accepted + patience.hold_head.min(patience.keep_alive);
         tokio::time::timeout_at(deadline, answer.first()).await.ok()
     } else {
         Some(answer.first().await)
@@ -154,7 +155,8 @@ impl Answer {
     /// The first deadline counts from the request's acceptance: waiting for a head is silence, too.
     fn start_keep_alive(&mut self, is_stream: bool) {
         let deadline = self.patience.accepted + self.patience.keep_alive;
-        self.keep_alive = is_stream.then(|| Box::pin(tokio::time::sleep_until(deadline)));
+        let speaks = is_stream && self.patience.word.speaks();
+        self.keep_alive = speaks.then(|| Box::pin(tokio::time::sleep_until(deadline)));
     }
 
     fn spoke(&mut self) {
@@ -175,7 +177,11 @@ impl http_body::Body for Answer {
         let bytes = loop {
             match self.poll_piece(cx) {
                 Poll::Ready(Some(Piece::Data(bytes))) => break bytes,
-                Poll::Ready(Some(Piece::Head(head))) => break decided(&head),
+                Poll::Ready(Some(Piece::Head(head))) => {
+                    if self.patience.word.may_comment() {
+                        break decided(&head);
+                    }
+                }
                 // A whole answer to a client that waits for events cannot be shown; the pipeline never sends one.
                 Poll::Ready(Some(Piece::Whole(_, bytes))) => break bytes,
                 Poll::Ready(Some(Piece::Refused(error, _))) => {
@@ -192,7 +198,7 @@ impl http_body::Body for Answer {
                     if keep_alive.as_mut().poll(cx).is_pending() {
                         return Poll::Pending;
                     }
-                    break COMMENT;
+                    break self.patience.word.bytes();
                 }
             }
         };

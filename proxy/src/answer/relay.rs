@@ -135,20 +135,25 @@ impl AnswerStream {
             self.ended = Some(self.after_error(diagnose(self.engine, 200, stray)));
             return;
         }
-        if frame.data().is_none() {
-            return;
-        }
         let said = self.dialect.read_frame(frame);
+        let Some(data) = frame.data() else {
+            if said.error {
+                self.ended = Some(self.after_error(diagnose(self.engine, 200, frame.bytes())));
+            }
+            return;
+        };
         if said.error {
-            let error = diagnose(self.engine, 200, &frame.data().unwrap_or_default());
-            self.ended = Some(self.after_error(error));
+            self.ended = Some(self.after_error(diagnose(self.engine, 200, &data)));
             return;
         }
         if let Some(reason) = self.track(&said) {
             self.ended = Some(Err(Failure::new(Fault::Aborted, format!("finish reason `{reason}`"))));
             return;
         }
-        self.usage = said.usage.or(self.usage);
+        self.usage = match (self.usage, said.usage) {
+            (Some(before), Some(now)) => Some(before.then(now)),
+            (before, now) => now.or(before),
+        };
         progress.token |= said.token;
         progress.content |= said.content;
         if said.done {
@@ -164,7 +169,7 @@ impl AnswerStream {
         if frame.is_canonical() || !matches!(self.dialect, Dialect::Chat | Dialect::Completions) {
             out.extend_from_slice(frame.bytes());
         } else {
-            out.extend_from_slice(&write_data(&frame.data().unwrap_or_default()));
+            reframe(&data, out);
         }
     }
 
@@ -190,6 +195,17 @@ impl AnswerStream {
             }
         }
         None
+    }
+}
+
+/// A payload on several lines as frames of one line each: one if it is a whole, else one a line.
+fn reframe(data: &[u8], out: &mut BytesMut) {
+    if serde_json::from_slice::<serde::de::IgnoredAny>(data).is_ok() {
+        out.extend_from_slice(&write_data(data));
+        return;
+    }
+    for line in data.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        out.extend_from_slice(&write_data(line));
     }
 }
 

@@ -10,7 +10,7 @@ use switchback_parsers::diagnosis::Engine;
 use switchback_policies::decision::Settings;
 use switchback_policies::session::LoopLimit;
 
-use super::{Answer, Backend, Config, Failover, Model, Probe, Server, file, secret};
+use super::{Answer, Backend, ClientRule, Config, Failover, Model, Probe, Server, client, file, secret};
 
 /// TOML's own message, with the nearest known key where a key is unknown.
 pub(super) fn syntax(error: &toml::de::Error) -> String {
@@ -48,6 +48,9 @@ pub(super) fn check(file: file::File, base: &Path) -> Result<Config, Vec<String>
         file.model.into_iter().map(|written| model(written, &backends, base, &mut complaints)).collect();
     let names = models.iter().flat_map(|model| std::iter::once(&model.name).chain(&model.aliases));
     repeated(names.map(String::as_str), "[[model]] name or alias", &mut complaints);
+    let clients: Vec<ClientRule> =
+        file.client.into_iter().map(|written| client::check(written, &backends, &mut complaints)).collect();
+    repeated(clients.iter().map(|client| client.name.as_str()), "[[client]] name", &mut complaints);
     if backends.is_empty() && complaints.is_empty() {
         complaints.push(
             "no [[backend]] is configured\nhint: add one, e.g. `[[backend]]`, `name = \"local\"`, \
@@ -63,7 +66,7 @@ pub(super) fn check(file: file::File, base: &Path) -> Result<Config, Vec<String>
     let probe = Probe { interval: file.probe.interval, timeout: file.probe.timeout };
     match server {
         Some(server) if complaints.is_empty() => {
-            Ok(Config { server, backends, models, failover, answer, probe })
+            Ok(Config { server, backends, models, clients, failover, answer, probe })
         }
         _ => Err(complaints),
     }
@@ -165,7 +168,7 @@ fn backend(written: file::Backend, complaints: &mut Vec<String>) -> Option<Backe
         complain(format!("limit.single {single} is above the window {window}"));
     }
     let key = match written.api_key_env.as_deref().map(secret::keys_from_env) {
-        Some(Ok(mut keys)) if keys.len() == 1 => keys.pop(),
+        Some(Ok(mut keys)) if keys.len() == 1 => keys.pop().map(|key| key.secret),
         Some(Ok(_)) => {
             complain("api_key_env holds several keys, a backend takes one".to_owned());
             None
@@ -285,7 +288,7 @@ fn answer(written: &file::Answer, complaints: &mut Vec<String>) -> Answer {
         complaints.push("[answer] overflow_loop.count must be above 0".to_owned());
     }
     Answer {
-        usage: written.usage,
+        usage: written.usage.map(Into::into),
         settings: Settings { headroom: written.compaction_headroom, margin: written.window_margin },
         overflow_loop: LoopLimit { count: written.overflow_loop.count, within: written.overflow_loop.within },
     }

@@ -3,10 +3,12 @@
 //! Only reading happens here. Whether the values make sense together is for [`super::check`]; nothing else in the
 //! program sees these types.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
+use switchback_policies::client;
 
 use super::words;
 
@@ -16,6 +18,7 @@ pub(super) struct File {
     pub(super) server: Server,
     pub(super) backend: Vec<Backend>,
     pub(super) model: Vec<Model>,
+    pub(super) client: Vec<Client>,
     pub(super) failover: Failover,
     pub(super) answer: Answer,
     pub(super) probe: Probe,
@@ -129,7 +132,7 @@ impl Default for Failover {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Answer {
-    pub(super) usage: Usage,
+    pub(super) usage: Option<Usage>,
     pub(super) compaction_headroom: u64,
     pub(super) window_margin: u64,
     pub(super) overflow_loop: OverflowLoop,
@@ -138,7 +141,7 @@ pub(super) struct Answer {
 impl Default for Answer {
     fn default() -> Self {
         Self {
-            usage: Usage::IfAsked,
+            usage: None,
             compaction_headroom: 0,
             window_margin: 64,
             overflow_loop: OverflowLoop { count: 8, within: Duration::from_secs(120) },
@@ -146,11 +149,52 @@ impl Default for Answer {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Usage {
-    IfAsked,
-    Always,
+/// One word of the file for one value of the policies.
+macro_rules! words {
+    ($name:ident => $means:ty { $($word:ident),+ }) => {
+        #[derive(Clone, Copy, Debug, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub(super) enum $name { $($word),+ }
+
+        impl From<$name> for $means {
+            fn from(word: $name) -> Self {
+                match word { $($name::$word => Self::$word),+ }
+            }
+        }
+    };
+}
+
+words!(Usage => client::Usage { IfAsked, Always });
+words!(KeepAlive => client::KeepAlive { Comment, EmptyDelta, Ping, None });
+words!(Class => client::Class { Interactive, Background });
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Client {
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) when: When,
+    pub(super) backends: Option<Vec<String>>,
+    pub(super) max_prompt: Option<u64>,
+    pub(super) class: Option<Class>,
+    pub(super) keep_alive: Option<KeepAlive>,
+    pub(super) usage: Option<Usage>,
+    #[serde(default)]
+    pub(super) sampling: BTreeMap<String, toml::Value>,
+}
+
+/// When an entry holds: all of what is written.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct When {
+    /// Id of a built-in profile.
+    pub(crate) profile: Option<String>,
+    /// The name of the key that the request came with.
+    pub(crate) api_key_name: Option<String>,
+    /// Occurs in the user agent, whatever the case.
+    pub(crate) user_agent: Option<String>,
+    /// Headers and their values.
+    pub(crate) header: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Deserialize)]

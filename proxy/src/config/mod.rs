@@ -4,6 +4,7 @@
 //! at once. Secrets come from the environment or from files, never from the TOML file itself, and are never printed.
 
 mod check;
+mod client;
 mod file;
 mod secret;
 mod words;
@@ -14,12 +15,13 @@ use std::time::Duration;
 
 use http::uri::Authority;
 use switchback_parsers::diagnosis::Engine;
+use switchback_policies::client::Usage;
 use switchback_policies::decision::Settings;
 use switchback_policies::session::LoopLimit;
 
 pub(crate) use check::nearest;
-pub(crate) use file::Usage;
-pub(crate) use secret::{Secret, matches_any};
+pub(crate) use client::ClientRule;
+pub(crate) use secret::{Key, Secret, which};
 
 /// A checked configuration.
 #[derive(Clone, Debug)]
@@ -27,6 +29,7 @@ pub struct Config {
     pub(crate) server: Server,
     pub(crate) backends: Vec<Backend>,
     pub(crate) models: Vec<Model>,
+    pub(crate) clients: Vec<ClientRule>,
     pub(crate) failover: Failover,
     pub(crate) answer: Answer,
     pub(crate) probe: Probe,
@@ -37,7 +40,7 @@ pub struct Config {
 pub(crate) struct Server {
     pub(crate) listen: SocketAddr,
     /// Empty: no key is asked for.
-    pub(crate) keys: Vec<Secret>,
+    pub(crate) keys: Vec<Key>,
     /// Serve every Host name and listen beyond loopback although no keys are set.
     pub(crate) open: bool,
     pub(crate) allowed_origins: Vec<String>,
@@ -89,7 +92,8 @@ pub(crate) struct Failover {
 /// What answers look like.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
-    pub(crate) usage: Usage,
+    /// For every client; `None`: as its profile says.
+    pub(crate) usage: Option<Usage>,
     pub(crate) settings: Settings,
     pub(crate) overflow_loop: LoopLimit,
 }

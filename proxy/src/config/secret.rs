@@ -3,18 +3,13 @@
 use std::fmt;
 use std::path::Path;
 
-use subtle::{Choice, ConstantTimeEq};
+use subtle::ConstantTimeEq as _;
 
 /// A key. Its text is reachable only to send it to its owner.
 #[derive(Clone)]
 pub(crate) struct Secret(String);
 
 impl Secret {
-    /// Keeps a key.
-    pub(super) fn new(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-
     /// The text, to put into a header for the backend that issued it.
     pub(crate) fn expose(&self) -> &str {
         &self.0
@@ -27,27 +22,52 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Whether `offered` is one of the keys. Takes the same time whichever it is, or is not.
-pub(crate) fn matches_any(keys: &[Secret], offered: &[u8]) -> bool {
-    let found = keys.iter().fold(Choice::from(0), |found, key| found | key.0.as_bytes().ct_eq(offered));
-    found.into()
+/// A client's key, with the operator's name for whoever holds it.
+#[derive(Clone, Debug)]
+pub(crate) struct Key {
+    pub(crate) name: Option<String>,
+    pub(super) secret: Secret,
 }
 
-/// The keys in an environment variable (comma separated) or in a file (one a line, `#` comments).
-pub(super) fn keys_from_env(name: &str) -> Result<Vec<Secret>, String> {
+impl Key {
+    /// Reads `KEY` or `NAME=KEY`. Padding at the end of a base64 key is no name's sign.
+    fn read(text: &str) -> Self {
+        let is_name = |name: &str| {
+            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        };
+        match text
+            .split_once('=')
+            .filter(|(name, key)| is_name(name) && !key.is_empty() && !key.starts_with('='))
+        {
+            Some((name, key)) => Self { name: Some(name.to_owned()), secret: Secret(key.to_owned()) },
+            None => Self { name: None, secret: Secret(text.to_owned()) },
+        }
+    }
+}
+
+/// Which of the keys was offered. All are compared, each in constant time.
+pub(crate) fn which<'a>(keys: &'a [Key], offered: &[u8]) -> Option<&'a Key> {
+    keys.iter().fold(None, |found, key| {
+        let same: bool = key.secret.0.as_bytes().ct_eq(offered).into();
+        if same { Some(key) } else { found }
+    })
+}
+
+/// The keys in an environment variable, comma separated, each `KEY` or `NAME=KEY`.
+pub(super) fn keys_from_env(name: &str) -> Result<Vec<Key>, String> {
     let text = std::env::var(name).map_err(|_| format!("environment variable {name} is not set"))?;
     non_empty(text.split(','), &format!("environment variable {name}"))
 }
 
-/// The keys in a file, one a line; empty lines and `#` comments are skipped.
-pub(super) fn keys_from_file(path: &Path) -> Result<Vec<Secret>, String> {
+/// The keys in a file, one a line, each `KEY` or `NAME=KEY`; empty lines and `#` comments are skipped.
+pub(super) fn keys_from_file(path: &Path) -> Result<Vec<Key>, String> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("cannot read keys from {}: {error}", path.display()))?;
     non_empty(text.lines().filter(|line| !line.trim_start().starts_with('#')), &path.display().to_string())
 }
 
-fn non_empty<'a>(keys: impl Iterator<Item = &'a str>, whence: &str) -> Result<Vec<Secret>, String> {
-    let keys: Vec<Secret> = keys.map(str::trim).filter(|key| !key.is_empty()).map(Secret::new).collect();
+fn non_empty<'a>(keys: impl Iterator<Item = &'a str>, whence: &str) -> Result<Vec<Key>, String> {
+    let keys: Vec<Key> = keys.map(str::trim).filter(|key| !key.is_empty()).map(Key::read).collect();
     if keys.is_empty() { Err(format!("{whence} holds no key")) } else { Ok(keys) }
 }
 
@@ -57,11 +77,13 @@ mod tests {
 
     #[test]
     fn a_key_matches_only_as_a_whole_and_is_never_printed() {
-        let keys = [Secret::new("first"), Secret::new("second")];
-        assert!(matches_any(&keys, b"second"));
-        for wrong in ["secon", "second ", "", "firstsecond"] {
-            assert!(!matches_any(&keys, wrong.as_bytes()), "{wrong}");
+        let keys = [Key::read("first"), Key::read("kitchen=second"), Key::read("cGFkZGVk==")];
+        assert_eq!(which(&keys, b"second").and_then(|key| key.name.as_deref()), Some("kitchen"));
+        assert!(which(&keys, b"cGFkZGVk==").is_some_and(|key| key.name.is_none()));
+        for wrong in ["secon", "second ", "", "firstsecond", "kitchen=second"] {
+            assert!(which(&keys, wrong.as_bytes()).is_none(), "{wrong}");
         }
-        assert_eq!(format!("{keys:?}"), "[(secret), (secret)]");
+        let printed = format!("{keys:?}");
+        assert!(!printed.contains("second") && printed.contains("kitchen"), "{printed}");
     }
 }

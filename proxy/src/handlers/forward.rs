@@ -10,11 +10,12 @@ use http_body_util::BodyExt as _;
 use tokio::time::{Duration, Instant, timeout};
 
 use crate::answer::body::Body;
-use crate::answer::{Patience, respond};
+use crate::answer::{KeepAliveWord, Patience, respond};
 use crate::app::App;
 use crate::call::{Call, Endpoint};
 use crate::error::ApiError;
-use crate::guard::RequestId;
+use crate::guard::{KeyName, RequestId};
+use crate::identify::identify;
 use crate::pipeline;
 use crate::routes::goes_to_a_backend;
 
@@ -31,6 +32,7 @@ pub(crate) async fn forward(State(app): State<Arc<App>>, request: Request) -> Re
     let endpoint = Endpoint::at(path, request.uri().query());
     let dialect = endpoint.dialect;
     let id = request.extensions().get::<RequestId>().map(|id| id.0.clone()).unwrap_or_default();
+    let key = request.extensions().get::<KeyName>().and_then(|key| key.0.clone());
     let (head, body) = request.into_parts();
     let announced =
         head.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
@@ -44,12 +46,14 @@ pub(crate) async fn forward(State(app): State<Arc<App>>, request: Request) -> Re
         Ok(call) => call,
         Err(error) => return error.response(dialect),
     };
+    let client = identify(&app.config, &call, key.as_deref());
     let patience = Patience {
         accepted,
         hold_head: app.config.failover.hold_head,
         keep_alive: app.config.failover.keep_alive,
+        word: KeepAliveWord::new(client.keep_alive, &call),
     };
-    respond(dialect, call.stream, patience, move |out| pipeline::run(app, call, out)).await
+    respond(dialect, call.stream, patience, move |out| pipeline::run(app, call, client, out)).await
 }
 
 /// A path that is served, with another method.

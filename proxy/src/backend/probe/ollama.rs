@@ -32,9 +32,8 @@ pub(super) async fn describe(ask: &mut Ask<'_>, found: &mut Found) -> bool {
 /// Takes the list of loaded models: their windows, and their names to the front.
 pub(super) fn loaded(page: &Value, model: Option<&str>, found: &mut Found) {
     let Some(models) = page.get("models").and_then(Value::as_array) else { return };
-    let window = |model: &Value| {
-        model.get("context_length").and_then(Value::as_u64).filter(|window| *window > 0)
-    };
+    let window =
+        |model: &Value| model.get("context_length").and_then(Value::as_u64).filter(|window| *window > 0);
     let is = |loaded: &Value, name: &str| {
         text(loaded, "name").is_some_and(|own| own == name || own.strip_suffix(":latest") == Some(name))
     };

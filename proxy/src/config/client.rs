@@ -1,0 +1,79 @@
+//! `[[client]]`: the operator's own word on a client, over the built-in profile.
+
+use switchback_policies::client::{BUILTIN, Class, KeepAlive, PLAIN, Usage};
+
+use super::check::nearest;
+use super::{Backend, file};
+
+/// One entry, checked.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientRule {
+    pub(crate) name: String,
+    pub(crate) when: file::When,
+    /// Positions in the list of backends.
+    pub(crate) backends: Option<Vec<usize>>,
+    pub(crate) max_prompt: Option<u64>,
+    pub(crate) class: Option<Class>,
+    pub(crate) keep_alive: Option<KeepAlive>,
+    pub(crate) usage: Option<Usage>,
+    /// Members of the request and their JSON.
+    pub(crate) sampling: Vec<(String, String)>,
+}
+
+/// What may be set for a client, and what engines call it. Numbers only.
+const SAMPLING: [&str; 8] = [
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "seed",
+];
+
+pub(super) fn check(written: file::Client, backends: &[Backend], complaints: &mut Vec<String>) -> ClientRule {
+    let name = written.name;
+    let mut complain = |text: String| complaints.push(format!("[[client]] {name}: {text}"));
+    let when = written.when;
+    if let Some(profile) = &when.profile {
+        let known = || BUILTIN.iter().map(|profile| profile.id).chain([PLAIN.id]);
+        if !known().any(|id| id == profile) {
+            let near = nearest(profile, known()).map(|near| format!("\nhint: did you mean {near}?"));
+            complain(format!("there is no profile {profile}{}", near.unwrap_or_default()));
+        }
+    }
+    let mut positions = Vec::new();
+    for wanted in written.backends.iter().flatten() {
+        match backends.iter().position(|backend| backend.name == *wanted) {
+            Some(position) => positions.push(position),
+            None => {
+                let near = nearest(wanted, backends.iter().map(|backend| backend.name.as_str()));
+                let hint = near.map(|near| format!("\nhint: did you mean {near}?")).unwrap_or_default();
+                complain(format!("there is no backend {wanted}{hint}"));
+            }
+        }
+    }
+    let mut sampling = Vec::new();
+    for (member, value) in &written.sampling {
+        let number =
+            value.as_float().map(|number| number.to_string()).or(value.as_integer().map(|n| n.to_string()));
+        match number.filter(|_| SAMPLING.contains(&member.as_str())) {
+            Some(number) => sampling.push((member.clone(), number)),
+            None => complain(format!(
+                "sampling.{member} = {value} is not a number under one of the names {}",
+                SAMPLING.join(", ")
+            )),
+        }
+    }
+    ClientRule {
+        backends: written.backends.map(|_| positions),
+        max_prompt: written.max_prompt,
+        class: written.class.map(Into::into),
+        keep_alive: written.keep_alive.map(Into::into),
+        usage: written.usage.map(Into::into),
+        sampling,
+        when,
+        name,
+    }
+}

@@ -1,0 +1,180 @@
+//! Who is calling, and what follows from it for this request: the built-in profile, then the operator's own `[[client]]`.
+//!
+//! Clues are gathered from headers and body and handed to `switchback_policies::client`; nothing is decided here but which
+//! configured entry matches (the first whose conditions all hold).
+
+use std::borrow::Cow;
+
+use http::HeaderMap;
+use serde_json::Value as Json;
+use switchback_parsers::chunk::Dialect;
+use switchback_parsers::json::Value;
+use switchback_parsers::request::ChatRequest;
+use switchback_policies::client::{
+    self, BodyClues, CapField, Class, Clues, Dialect as Speaks, KeepAlive, OutputCap, Profile, Recognised,
+    Usage,
+};
+
+use crate::call::Call;
+use crate::config::{ClientRule, Config};
+
+/// The client of one request.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    /// The configured entry's name, else the profile's id.
+    pub(crate) name: String,
+    pub(crate) profile: &'static Profile,
+    /// One sentence: what gave it away.
+    pub(crate) because: String,
+    pub(crate) class: Class,
+    pub(crate) keep_alive: KeepAlive,
+    pub(crate) usage: Usage,
+    /// The client's own name for the conversation.
+    pub(crate) conversation: Option<String>,
+    /// Positions of the backends that it may use, in its order; `None`: the model's.
+    pub(crate) backends: Option<Vec<usize>>,
+    /// Longer prompts are refused, tokens.
+    pub(crate) max_prompt: Option<u64>,
+    /// Members that replace the client's own, with their JSON.
+    pub(crate) sampling: Vec<(String, String)>,
+}
+
+/// Finds out who calls. `key`: the operator's name of the key that the request came with.
+pub(crate) fn identify(config: &Config, call: &Call, key: Option<&str>) -> Client {
+    let texts = Texts::of(call);
+    let tools: Vec<&str> = texts.tools.iter().map(AsRef::as_ref).collect();
+    let headers = |name: &str| header(&call.headers, name);
+    let clues = Clues {
+        headers: &headers,
+        key_name: key,
+        dialect: speaks(call.endpoint.dialect),
+        tools: &tools,
+        body: texts.body(call.request.as_deref()),
+    };
+    let Recognised { profile, because, .. } = client::recognise(&clues);
+    let because: Vec<String> = because.iter().map(ToString::to_string).collect();
+    let rule = config.clients.iter().find(|rule| matches(rule, &clues, profile, key));
+    let usage = rule.and_then(|rule| rule.usage).or(config.answer.usage).unwrap_or(profile.usage);
+    Client {
+        name: rule.map_or_else(|| profile.id.to_owned(), |rule| rule.name.clone()),
+        profile,
+        because: because.join(", "),
+        class: rule.and_then(|rule| rule.class).unwrap_or_else(|| client::class(&clues, profile)),
+        keep_alive: rule.and_then(|rule| rule.keep_alive).unwrap_or(profile.keep_alive),
+        usage,
+        conversation: profile.conversation(&clues).map(str::to_owned),
+        backends: rule.and_then(|rule| rule.backends.clone()),
+        max_prompt: rule.and_then(|rule| rule.max_prompt),
+        sampling: rule.map(|rule| rule.sampling.clone()).unwrap_or_default(),
+    }
+}
+
+fn matches(rule: &ClientRule, clues: &Clues<'_>, profile: &Profile, key: Option<&str>) -> bool {
+    let when = &rule.when;
+    when.profile.as_deref().is_none_or(|wanted| wanted == profile.id)
+        && when.api_key_name.as_deref().is_none_or(|wanted| Some(wanted) == key)
+        && when.user_agent.as_deref().is_none_or(|wanted| {
+            clues
+                .header("user-agent")
+                .is_some_and(|agent| agent.to_lowercase().contains(&wanted.to_lowercase()))
+        })
+        && when
+            .header
+            .iter()
+            .all(|(name, wanted)| clues.header(&name.to_lowercase()) == Some(wanted.as_str()))
+}
+
+fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+fn speaks(dialect: Option<Dialect>) -> Speaks {
+    match dialect {
+        Some(Dialect::Chat) => Speaks::Chat,
+        Some(Dialect::Completions) => Speaks::Completions,
+        Some(Dialect::Messages) => Speaks::Messages,
+        Some(Dialect::Responses) => Speaks::Responses,
+        None => Speaks::Other,
+    }
+}
+
+/// Texts of the body that clues borrow: most borrow from the body themselves, escaped ones are decoded once.
+#[derive(Default)]
+struct Texts<'a> {
+    tools: Vec<Cow<'a, str>>,
+    tool_choice: Option<Cow<'a, str>>,
+    reasoning_effort: Option<Cow<'a, str>>,
+    prompt_cache_key: Option<Cow<'a, str>>,
+    metadata_session: Option<String>,
+    first_user: Option<Cow<'a, str>>,
+}
+
+impl<'a> Texts<'a> {
+    fn of(call: &'a Call) -> Self {
+        let Some(request) = call.request.as_deref() else { return Self::default() };
+        let text = |member: &str| request.root().get(member).and_then(Value::as_str);
+        let user = request.messages().find(|message| message.role().as_deref() == Some("user"));
+        Self {
+            tools: request.tools().filter_map(tool_name).collect(),
+            tool_choice: text("tool_choice"),
+            reasoning_effort: text("reasoning_effort"),
+            prompt_cache_key: text("prompt_cache_key"),
+            metadata_session: request
+                .root()
+                .at("/metadata/user_id")
+                .and_then(Value::as_str)
+                .and_then(session_of),
+            first_user: user.and_then(|message| message.content()).and_then(first_text),
+        }
+    }
+
+    fn body(&self, request: Option<&ChatRequest>) -> BodyClues<'_> {
+        let Some(request) = request else { return BodyClues::default() };
+        let root = request.root();
+        let caps = [
+            ("max_tokens", CapField::MaxTokens),
+            ("max_completion_tokens", CapField::MaxCompletionTokens),
+            ("max_output_tokens", CapField::MaxOutputTokens),
+        ];
+        let cap = caps.into_iter().find_map(|(member, field)| {
+            root.get(member).and_then(Value::as_u64).map(|tokens| OutputCap { field, tokens })
+        });
+        let schema = ["/output_config/format/type", "/response_format/type", "/text/format/type"];
+        let input = root.get("input").filter(|_| root.get("messages").is_none());
+        BodyClues {
+            bytes: request.body().len() as u64,
+            cap,
+            temperature: root.get("temperature").and_then(Value::as_f64),
+            parallel_tool_calls: root.get("parallel_tool_calls").and_then(Value::as_bool),
+            tool_choice: self.tool_choice.as_deref(),
+            stream: request.stream(),
+            include_usage: request.wants_usage(),
+            input: input.is_some(),
+            store: root.get("store").and_then(Value::as_bool),
+            reasoning_effort: self.reasoning_effort.as_deref(),
+            prompt_cache_key: self.prompt_cache_key.as_deref(),
+            metadata_session: self.metadata_session.as_deref(),
+            structured: schema
+                .iter()
+                .any(|at| root.at(at).and_then(Value::as_str).as_deref() == Some("json_schema")),
+            messages: input.map_or_else(|| request.messages().count(), |input| input.elements().count()),
+            first_user: self.first_user.as_deref(),
+        }
+    }
+}
+
+/// `{type, function: {name}}`, `{name}`, or a built-in tool that has only a type.
+fn tool_name(tool: Value<'_>) -> Option<Cow<'_, str>> {
+    let name = tool.at("/function/name").or_else(|| tool.get("name")).or_else(|| tool.get("type"));
+    name.and_then(Value::as_str)
+}
+
+fn first_text(content: Value<'_>) -> Option<Cow<'_, str>> {
+    content.as_str().or_else(|| content.elements().find_map(|part| part.get("text").and_then(Value::as_str)))
+}
+
+/// Claude Code sends its session in a JSON text.
+fn session_of(user_id: Cow<'_, str>) -> Option<String> {
+    let read: Json = serde_json::from_str(&user_id).ok()?;
+    read.get("session_id").and_then(Json::as_str).map(str::to_owned)
+}

@@ -1,0 +1,70 @@
+//! What the proxy finds out about its backends by itself: names and windows, over real sockets, of simulated engines.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+use switchback::{Config, Service, Tcp};
+use switchback_rig::{Clock, Rig, Spec};
+
+use crate::harness::Client;
+
+/// A proxy that knows nothing of its backends but where they are.
+fn proxy(urls: &[&str]) -> Service {
+    let mut text = String::from("[probe]\ninterval = \"50ms\"\n");
+    for (number, url) in urls.iter().enumerate() {
+        text.push_str(&format!("[[backend]]\nname = \"b{number}\"\nurl = \"{url}\"\n"));
+    }
+    let config = Config::parse(&text, Path::new(".")).expect("a configuration that makes sense");
+    Service::new(config, Arc::new(Tcp))
+}
+
+/// The model list, as soon as it has this name.
+async fn until_listed(proxy: &Service, name: &str) -> Vec<Value> {
+    loop {
+        let (near, far) = tokio::io::duplex(64 << 10);
+        let serving = tokio::spawn(proxy.connection(far));
+        let answer = Client::over(near).await.get("/v1/models").await.whole().await;
+        serving.abort();
+        let cards = answer.json()["data"].as_array().expect("a list").clone();
+        if cards.iter().any(|card| card["id"] == name) {
+            return cards;
+        }
+    }
+}
+
+fn window(cards: &[Value], name: &str) -> u64 {
+    let card = cards.iter().find(|card| card["id"] == name);
+    card.and_then(|card| card["max_model_len"].as_u64()).unwrap_or(0)
+}
+
+fn start(slug: &str, address: SocketAddr) -> Rig {
+    let spec = Spec::preset(slug).expect("a preset");
+    Rig::start(spec, address, Clock::new(1000.0).expect("a clock")).expect("a free port")
+}
+
+const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+#[tokio::test]
+async fn names_and_windows_of_backends_are_found_without_any_word_about_them() {
+    let (vllm, llama) = (start("vllm/dual", ANY_PORT), start("llamacpp/default", ANY_PORT));
+    let proxy = proxy(&[&vllm.url(), &llama.url()]);
+    let cards = until_listed(&proxy, "qwen3.6-27b-autoround").await;
+    assert_eq!(window(&cards, "qwen3.6-27b-autoround"), 262_144);
+    // Both serve this name once both are found; the window is that of the larger.
+    assert_eq!(window(&until_listed(&proxy, "qwen3.6-27b").await, "qwen3.6-27b"), 262_144);
+}
+
+#[tokio::test]
+async fn another_model_that_boots_on_the_same_port_is_served_under_its_own_name() {
+    let first = start("vllm/minimal", ANY_PORT);
+    let (address, url) = (first.addr(), first.url());
+    let proxy = proxy(&[&url]);
+    assert_eq!(window(&until_listed(&proxy, "qwen3.6-27b").await, "qwen3.6-27b"), 32_768);
+    first.shutdown().await;
+    let _second = start("vllm/qwen38-27b-dual-fast", address);
+    let cards = until_listed(&proxy, "qwen3.8-27b").await;
+    assert_eq!(window(&cards, "qwen3.8-27b"), 262_144);
+    assert_eq!(window(&cards, "qwen3.6-27b"), 0, "the old name is gone");
+}
