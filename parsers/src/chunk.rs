@@ -115,6 +115,19 @@ pub struct Usage {
     pub cached_tokens: Option<u64>,
 }
 
+impl Usage {
+    /// The later numbers, and the earlier ones where it has none: Messages tells the prompt in its first event and the
+    /// answer in its last.
+    #[must_use]
+    pub fn then(self, later: Usage) -> Usage {
+        Usage {
+            prompt_tokens: later.prompt_tokens.or(self.prompt_tokens),
+            completion_tokens: later.completion_tokens.or(self.completion_tokens),
+            cached_tokens: later.cached_tokens.or(self.cached_tokens),
+        }
+    }
+}
+
 impl Dialect {
     /// What a frame says: its data, and JSON that stands outside any data field.
     pub fn read_frame(self, frame: &SseFrame) -> Said {
@@ -184,7 +197,7 @@ impl Dialect {
 }
 
 impl Said {
-    /// Both, the later one's usage.
+    /// Both.
     fn and(mut self, later: Said) -> Said {
         self.choices.extend(later.choices);
         Said {
@@ -193,7 +206,10 @@ impl Said {
             token: self.token | later.token,
             choices: self.choices,
             empty_choices: self.empty_choices | later.empty_choices,
-            usage: later.usage.or(self.usage),
+            usage: match (self.usage, later.usage) {
+                (Some(usage), Some(later)) => Some(usage.then(later)),
+                (usage, later) => later.or(usage),
+            },
             error: self.error | later.error,
             unreadable: self.unreadable | later.unreadable,
         }

@@ -85,29 +85,38 @@ impl Decision {
         })
     }
 
-    /// One sentence: why the `nth` choice, after the refusals of those that the operator would have preferred.
+    /// Why the `nth` choice, and what changes in the request for it.
     #[must_use]
-    pub fn sentence(&self, nth: usize, request: &RequestFacts, backends: &[BackendFacts]) -> String {
+    pub fn choice_sentence(&self, nth: usize, request: &RequestFacts, backends: &[BackendFacts]) -> String {
         let mut text = String::new();
-        let name = |index: BackendIndex| backends.get(index).map_or("?", |facts| facts.name.as_str());
-        if let Some(choice) = self.choices.get(nth) {
-            let backend = choice.candidate.backend;
-            let _ = write!(text, "{}: {}", name(backend), choice.candidate.reason);
-            if let Some(limit) = backends.get(backend).and_then(BackendFacts::prompt_limit) {
-                let _ = write!(text, " ({} of {limit} tokens)", request.prompt);
-            }
-            for rule in &choice.rules {
-                match rule {
-                    Rule::LimitOutput(tokens) => {
-                        let _ = write!(text, ", output cut to {tokens}");
-                    }
+        let Some(choice) = self.choices.get(nth) else { return text };
+        let backend = choice.candidate.backend;
+        let _ = write!(text, "{}: {}", name(backends, backend), choice.candidate.reason);
+        if let Some(limit) = backends.get(backend).and_then(BackendFacts::prompt_limit) {
+            let _ = write!(text, " ({} of {limit} tokens)", request.prompt);
+        }
+        for rule in &choice.rules {
+            match rule {
+                Rule::LimitOutput(tokens) => {
+                    let _ = write!(text, ", output cut to {tokens}");
                 }
             }
         }
+        text
+    }
+
+    /// One sentence: why the `nth` choice, and why not those that are none.
+    #[must_use]
+    pub fn sentence(&self, nth: usize, request: &RequestFacts, backends: &[BackendFacts]) -> String {
+        let mut text = self.choice_sentence(nth, request, backends);
         for (index, refusal) in &self.refusals {
             let separator = if text.is_empty() { "" } else { "; " };
-            let _ = write!(text, "{separator}not {}: {refusal}", name(*index));
+            let _ = write!(text, "{separator}not {}: {refusal}", name(backends, *index));
         }
         text
     }
+}
+
+fn name(backends: &[BackendFacts], index: BackendIndex) -> &str {
+    backends.get(index).map_or("?", |facts| facts.name.as_str())
 }

@@ -1,9 +1,13 @@
 //! What all requests share: the configuration, the backends, the vocabularies, what is remembered of sessions, the
 //! counters. One value, made at start, passed in; there is no global state.
+//!
+//! A new configuration makes a new [`App`] that takes over what is still true; requests that run keep the one that they
+//! started with. [`Live`] holds the current one.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, RwLock};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -14,23 +18,43 @@ use crate::measure::Vocabularies;
 use crate::session::Sessions;
 use crate::telemetry::metrics::Metrics;
 
-/// The running proxy's state.
+/// The running proxy's state under one configuration.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) config: Config,
     pub(crate) fleet: Fleet,
     pub(crate) vocabularies: Vocabularies,
     pub(crate) sessions: Sessions,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: Arc<Metrics>,
+    connector: Arc<dyn Connect>,
     started: Instant,
 }
 
 impl App {
-    pub(crate) fn new(config: Config, connector: &Arc<dyn Connect>) -> Self {
-        let fleet = Fleet::new(&config, connector);
-        let vocabularies = Vocabularies::load(&config.models);
-        let sessions = Sessions::new(config.answer.overflow_loop);
-        Self { config, fleet, vocabularies, sessions, metrics: Metrics::new(), started: Instant::now() }
+    /// Needs a tokio runtime: vocabularies are loaded aside.
+    pub(crate) fn new(config: Config, connector: Arc<dyn Connect>) -> Self {
+        Self {
+            fleet: Fleet::new(&config, &connector, None),
+            vocabularies: Vocabularies::load(&config.models, None),
+            sessions: Sessions::new(config.answer.overflow_loop),
+            metrics: Arc::new(Metrics::new()),
+            config,
+            connector,
+            started: Instant::now(),
+        }
+    }
+
+    /// The same under another configuration.
+    fn under(&self, config: Config) -> Self {
+        Self {
+            fleet: Fleet::new(&config, &self.connector, Some(&self.fleet)),
+            vocabularies: Vocabularies::load(&config.models, Some(&self.vocabularies)),
+            sessions: self.sessions.under(config.answer.overflow_loop),
+            metrics: self.metrics.clone(),
+            config,
+            connector: self.connector.clone(),
+            started: self.started,
+        }
     }
 
     /// Time since the start: the clock of everything that is remembered.
@@ -38,13 +62,48 @@ impl App {
         self.started.elapsed()
     }
 
-    /// Starts one probe a backend. They end when the set is dropped.
-    pub(crate) fn watch(&self) -> JoinSet<()> {
+    /// Probes all backends once, together.
+    pub(crate) async fn probe_all(&self) {
+        let mut probes = JoinSet::new();
+        for backend in self.fleet.all().iter().cloned() {
+            let timeout = self.config.probe.timeout;
+            probes.spawn(async move { probe::once(&backend, timeout).await });
+        }
+        while probes.join_next().await.is_some() {}
+    }
+
+    fn watch(&self) -> JoinSet<()> {
         let mut probes = JoinSet::new();
         let watch = self.config.probe;
         for backend in self.fleet.all() {
             probes.spawn(probe::watch(backend.clone(), watch.interval, watch.timeout));
         }
         probes
+    }
+}
+
+/// The current state, and the probes that keep it true.
+#[derive(Debug)]
+pub(crate) struct Live {
+    current: RwLock<Arc<App>>,
+    probes: Mutex<JoinSet<()>>,
+}
+
+impl Live {
+    pub(crate) fn new(config: Config, connector: Arc<dyn Connect>) -> Self {
+        let app = App::new(config, connector);
+        Self { probes: Mutex::new(app.watch()), current: RwLock::new(Arc::new(app)) }
+    }
+
+    /// The state that a request starts with.
+    pub(crate) fn app(&self) -> Arc<App> {
+        self.current.read().clone()
+    }
+
+    /// Changes the configuration. The listener stays where it is.
+    pub(crate) fn reload(&self, config: Config) {
+        let app = Arc::new(self.app().under(config));
+        *self.probes.lock() = app.watch();
+        *self.current.write() = app;
     }
 }

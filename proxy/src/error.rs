@@ -234,6 +234,17 @@ impl ApiError {
         error
     }
 
+    /// There is no backend at all: nothing is configured, and nobody was found.
+    pub(crate) fn nobody_configured(ports: &[u16]) -> Self {
+        let ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
+        let message = format!("no backend was found; looked on the local ports {}", ports.join(", "));
+        Self::no_backend(
+            message,
+            "start one, or name it in switchback.toml; `switchback demo` needs none",
+            10,
+        )
+    }
+
     /// All attempts failed.
     pub(crate) fn backend_failed(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_GATEWAY, "server_error", "backend_failed", message)
@@ -294,6 +305,11 @@ impl ApiError {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
+    }
+
+    /// The way out, if there is one.
+    pub(crate) fn hint_text(&self) -> Option<&str> {
+        self.words.hint.as_deref()
     }
 
     /// For the log: one line.

@@ -13,7 +13,7 @@ use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 
 use crate::answer::body::Body;
-use crate::app::App;
+use crate::app::Live;
 use crate::config::{Server, which};
 use crate::error::{ApiError, Refused};
 
@@ -31,7 +31,8 @@ pub(crate) struct RequestId(pub(crate) String);
 pub(crate) struct KeyName(pub(crate) Option<String>);
 
 /// Lets a request through, or refuses it.
-pub(crate) async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response<Body> {
+pub(crate) async fn guard(State(live): State<Arc<Live>>, mut request: Request, next: Next) -> Response<Body> {
+    let app = live.app();
     let id = request_id(request.headers());
     request.extensions_mut().insert(RequestId(id.clone()));
     let origin = request.headers().get(header::ORIGIN).cloned();

@@ -23,7 +23,6 @@ use crate::config::{ClientRule, Config};
 pub(crate) struct Client {
     /// The configured entry's name, else the profile's id.
     pub(crate) name: String,
-    pub(crate) profile: &'static Profile,
     /// One sentence: what gave it away.
     pub(crate) because: String,
     pub(crate) class: Class,
@@ -53,19 +52,42 @@ pub(crate) fn identify(config: &Config, call: &Call, key: Option<&str>) -> Clien
     };
     let Recognised { profile, because, .. } = client::recognise(&clues);
     let because: Vec<String> = because.iter().map(ToString::to_string).collect();
-    let rule = config.clients.iter().find(|rule| matches(rule, &clues, profile, key));
-    let usage = rule.and_then(|rule| rule.usage).or(config.answer.usage).unwrap_or(profile.usage);
-    Client {
-        name: rule.map_or_else(|| profile.id.to_owned(), |rule| rule.name.clone()),
-        profile,
+    let client = Client {
+        name: profile.id.to_owned(),
         because: because.join(", "),
-        class: rule.and_then(|rule| rule.class).unwrap_or_else(|| client::class(&clues, profile)),
-        keep_alive: rule.and_then(|rule| rule.keep_alive).unwrap_or(profile.keep_alive),
-        usage,
+        class: client::class(&clues, profile),
+        keep_alive: profile.keep_alive,
+        usage: config.answer.usage.unwrap_or(profile.usage),
         conversation: profile.conversation(&clues).map(str::to_owned),
-        backends: rule.and_then(|rule| rule.backends.clone()),
-        max_prompt: rule.and_then(|rule| rule.max_prompt),
-        sampling: rule.map(|rule| rule.sampling.clone()).unwrap_or_default(),
+        backends: None,
+        max_prompt: None,
+        sampling: Vec::new(),
+    };
+    match config.clients.iter().find(|rule| matches(rule, &clues, profile, key)) {
+        Some(rule) => client.under(rule),
+        None => client,
+    }
+}
+
+impl Client {
+    /// With the operator's own word on it.
+    fn under(self, rule: &ClientRule) -> Self {
+        Self {
+            because: format!("{} ({})", self.because, self.name),
+            name: rule.name.clone(),
+            class: rule.class.unwrap_or(self.class),
+            keep_alive: rule.keep_alive.unwrap_or(self.keep_alive),
+            usage: rule.usage.unwrap_or(self.usage),
+            conversation: self.conversation,
+            backends: rule.backends.clone(),
+            max_prompt: rule.max_prompt,
+            sampling: rule.sampling.clone(),
+        }
+    }
+
+    /// As if the configured entry of this name had matched.
+    pub(crate) fn as_configured(self, config: &Config, name: &str) -> Option<Self> {
+        config.clients.iter().find(|rule| rule.name == name).map(|rule| self.under(rule))
     }
 }
 

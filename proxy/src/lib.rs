@@ -13,6 +13,7 @@ mod backend;
 mod call;
 pub mod cli;
 mod config;
+mod discover;
 mod error;
 mod guard;
 mod handlers;

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use switchback_parsers::diagnosis::Engine;
 use switchback_parsers::prompt::{self, Normalisation, PromptCounter, TokenCount};
 use switchback_parsers::request::ChatRequest;
 use switchback_policies::facts::{BackendFacts, BackendState, PromptSize};
+use tokio::sync::watch;
 
 use crate::backend::{Backend, headers};
 use crate::call::Call;
@@ -27,42 +28,74 @@ const COUNT_WITHIN: Duration = Duration::from_secs(5);
 /// The longest answer to a counting request that is read: vLLM sends every token.
 const COUNT_LIMIT: usize = 64 << 20;
 
+/// A vocabulary that is being loaded.
+type Loading = watch::Receiver<Loaded>;
+
+#[derive(Clone, Debug)]
+enum Loaded {
+    NotYet,
+    /// `None`: it cannot be loaded; the log says why.
+    Done(Option<Arc<PromptCounter>>),
+}
+
 /// The vocabularies of the configured models. Loading takes seconds and happens aside; until then backends are asked.
 #[derive(Debug, Default)]
 pub(crate) struct Vocabularies {
-    loaded: Vec<Option<Arc<OnceLock<Arc<PromptCounter>>>>>,
+    by_path: HashMap<PathBuf, Loading>,
+    by_model: Vec<Option<Loading>>,
 }
 
 impl Vocabularies {
-    /// Starts to load those that are configured, each file once.
-    pub(crate) fn load(models: &[Model]) -> Self {
-        let mut by_path: HashMap<PathBuf, Arc<OnceLock<Arc<PromptCounter>>>> = HashMap::new();
-        let loaded = models.iter().map(|model| {
-            let path = model.tokenizer.clone()?;
-            let cell = by_path.entry(path.clone()).or_insert_with(|| {
-                let cell = Arc::new(OnceLock::new());
-                let filled = cell.clone();
-                let model = model.name.clone();
-                tokio::task::spawn_blocking(move || match PromptCounter::load(&path) {
-                    Ok(counter) => {
-                        tracing::info!(model, tokenizer = counter.describe(), "vocabulary loaded");
-                        // Only this task fills the cell.
-                        let _ = filled.set(Arc::new(counter));
-                    }
-                    Err(error) => {
-                        tracing::error!(model, path = %path.display(), %error, "vocabulary not loaded: backends are asked to count");
-                    }
-                });
-                cell
+    /// Starts to load those that are configured, each file once, and none that `former` has.
+    pub(crate) fn load(models: &[Model], former: Option<&Self>) -> Self {
+        let mut all = Self::default();
+        for model in models {
+            let loading = model.tokenizer.as_ref().map(|path| {
+                let known =
+                    all.by_path.get(path).or_else(|| former.and_then(|former| former.by_path.get(path)));
+                let loading =
+                    known.cloned().unwrap_or_else(|| start_loading(path.clone(), model.name.clone()));
+                all.by_path.insert(path.clone(), loading.clone());
+                loading
             });
-            Some(cell.clone())
-        });
-        Self { loaded: loaded.collect() }
+            all.by_model.push(loading);
+        }
+        all
     }
 
     fn get(&self, model: Option<usize>) -> Option<Arc<PromptCounter>> {
-        self.loaded.get(model?)?.as_ref()?.get().cloned()
+        match &*self.by_model.get(model?)?.as_ref()?.borrow() {
+            Loaded::Done(counter) => counter.clone(),
+            Loaded::NotYet => None,
+        }
     }
+
+    /// Waits until all are loaded, or have failed.
+    pub(crate) async fn loaded(&self) {
+        for loading in self.by_path.values() {
+            // An error means that the loader is gone, so there is nothing to wait for.
+            let _ = loading.clone().wait_for(|loaded| matches!(loaded, Loaded::Done(_))).await;
+        }
+    }
+}
+
+fn start_loading(path: PathBuf, model: String) -> Loading {
+    let (loaded, loading) = watch::channel(Loaded::NotYet);
+    tokio::task::spawn_blocking(move || {
+        let counter = match PromptCounter::load(&path) {
+            Ok(counter) => {
+                tracing::info!(model, tokenizer = counter.describe(), "vocabulary loaded");
+                Some(Arc::new(counter))
+            }
+            Err(error) => {
+                tracing::error!(model, path = %path.display(), %error, "vocabulary not loaded: backends are asked to count");
+                None
+            }
+        };
+        // Nobody listens any more if the configuration has changed meanwhile.
+        let _ = loaded.send(Loaded::Done(counter));
+    });
+    loading
 }
 
 /// A count, and where it comes from.

@@ -103,9 +103,9 @@ pub(crate) fn card(app: &App, name: &str) -> Option<Value> {
     let largest = |up_only: bool| {
         let counted = backends.iter().filter(|backend| !up_only || backend.state() != BackendState::Down);
         counted
-            .filter_map(|backend| match (backend.window(), backend.config.single) {
-                (Some(window), Some(single)) => Some(window.min(single)),
-                (window, single) => window.or(single),
+            .filter_map(|backend| {
+                let facts = backend.facts();
+                facts.window.into_iter().chain(facts.single).chain(facts.resident).min()
             })
             .max()
     };

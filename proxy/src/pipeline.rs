@@ -66,7 +66,8 @@ pub(crate) async fn run(app: Arc<App>, call: Call, client: Client, out: Out) {
     }
 }
 
-async fn plan(app: &App, call: &Call, client: &Client, session: u64) -> Result<Plan, ApiError> {
+/// Measures and decides, without sending anything but a count.
+pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) -> Result<Plan, ApiError> {
     let arrival = app.sessions.arrive(session, app.now());
     if let Arrival::Loops(limit) = arrival {
         return Err(ApiError::overflow_loop(limit.count, limit.within.as_secs()));
@@ -74,6 +75,9 @@ async fn plan(app: &App, call: &Call, client: &Client, session: u64) -> Result<P
     let Target { backends, model } =
         models::resolve(app, call.model.as_deref())?.only(client.backends.as_deref())?;
     let backends = app.fleet.at(&backends);
+    if backends.is_empty() {
+        return Err(ApiError::nobody_configured(&crate::discover::PORTS));
+    }
     let backend_facts: Vec<BackendFacts> = backends.iter().map(|backend| backend.facts()).collect();
     let measured = measure(call, &app.vocabularies, model, &backends, &backend_facts).await;
     let images =
@@ -126,6 +130,8 @@ async fn serve(
         let sentence = plan.decision.sentence(nth, &plan.facts, &plan.backend_facts);
         outcome.reason = format!("{sentence}; client {}: {}", client.name, client.because);
         let body = edited(call, backend, choice, &base);
+        let tokens = plan.facts.prompt.expected().saturating_add(plan.facts.expected_output());
+        let _place = backend.occupy(tokens, choice.candidate.finish);
         match crate::attempt::attempt(backend, call, body, terms).await {
             Ok(started) => {
                 outcome.begins(backend.name());

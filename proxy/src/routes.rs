@@ -13,7 +13,7 @@ use axum::routing::get;
 use http::Uri;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::app::App;
+use crate::app::Live;
 use crate::guard::guard;
 use crate::handlers::{forward, ops};
 
@@ -36,7 +36,7 @@ const ENDPOINTS: [&str; 10] = [
 pub(crate) struct BelowV1;
 
 /// All routes, over paths that have lost their `/v1` (see [`strip_v1`]).
-pub(crate) fn router(app: Arc<App>) -> Router {
+pub(crate) fn router(live: Arc<Live>) -> Router {
     Router::new()
         .route("/health", get(ops::health))
         .route("/ready", get(ops::ready))
@@ -45,20 +45,25 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/models/{*name}", get(ops::model))
         .fallback(forward::forward)
         .method_not_allowed_fallback(forward::wrong_method)
-        .layer(from_fn_with_state(app.clone(), guard))
+        .layer(from_fn_with_state(live.clone(), guard))
         .layer(CatchPanicLayer::new())
-        .with_state(app)
+        .with_state(live)
 }
 
-/// Takes `/v1` off the path, once or twice.
-pub(crate) fn strip_v1<B>(mut request: http::Request<B>) -> http::Request<B> {
-    let mut path = request.uri().path();
+/// A path without the `/v1` that stands before it once or twice.
+pub(crate) fn without_v1(mut path: &str) -> &str {
     for _ in 0..2 {
         match path.strip_prefix("/v1") {
             Some(rest) if rest.starts_with('/') => path = rest,
             _ => break,
         }
     }
+    path
+}
+
+/// Takes `/v1` off a request's path, and remembers that it was there.
+pub(crate) fn strip_v1<B>(mut request: http::Request<B>) -> http::Request<B> {
+    let path = without_v1(request.uri().path());
     if path.len() < request.uri().path().len() {
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
         let mut parts = request.uri().clone().into_parts();

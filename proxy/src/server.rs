@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 
-use crate::app::App;
+use crate::app::Live;
 use crate::backend::client::{Connect, Io, Tcp};
 use crate::config::{Config, Server};
 use crate::routes::{router, strip_v1};
@@ -32,9 +32,9 @@ pub(crate) const MAX_HEADERS: usize = 512;
 /// connector. The listener is one user of it; tests on paused time, over in-memory pipes on both sides, are another.
 #[derive(Debug)]
 pub struct Service {
+    live: Arc<Live>,
     router: Router,
     server: Server,
-    _probes: JoinSet<()>,
 }
 
 impl Service {
@@ -42,9 +42,14 @@ impl Service {
     #[must_use]
     pub fn new(config: Config, connector: Arc<dyn Connect>) -> Self {
         let server = config.server.clone();
-        let app = Arc::new(App::new(config, &connector));
-        let probes = app.watch();
-        Self { router: router(app), server, _probes: probes }
+        let live = Arc::new(Live::new(config, connector));
+        Self { router: router(live.clone()), live, server }
+    }
+
+    /// Changes the configuration; requests that run keep the one that they started with. Where it listens and how many
+    /// connections it takes stay as they were at the start.
+    pub fn reload(&self, config: Config) {
+        self.live.reload(config);
     }
 
     /// Serves one connection until either side ends it. Dropping the future closes it.
@@ -57,6 +62,7 @@ impl Service {
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
+    live: Arc<Live>,
     stop: watch::Sender<bool>,
     serving: JoinSet<()>,
 }
@@ -70,16 +76,22 @@ impl Proxy {
         let listener = TcpListener::bind(config.server.listen).await?;
         let address = listener.local_addr()?;
         let service = Service::new(config, Arc::new(Tcp));
+        let live = service.live.clone();
         let (stop, stopped) = watch::channel(false);
         let mut serving = JoinSet::new();
         serving.spawn(accept(listener, service, stopped));
-        Ok(Self { address, stop, serving })
+        Ok(Self { address, live, stop, serving })
     }
 
     /// Where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Changes the configuration, as [`Service::reload`] does.
+    pub fn reload(&self, config: Config) {
+        self.live.reload(config);
     }
 
     /// Stops to accept, and waits until running answers have ended, but no longer than `drain`.

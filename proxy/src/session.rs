@@ -32,6 +32,11 @@ impl Sessions {
         }
     }
 
+    /// The same sessions under another limit.
+    pub(crate) fn under(&self, limit: LoopLimit) -> Self {
+        Self { hasher: self.hasher.clone(), known: self.known.clone(), limit }
+    }
+
     /// The session's name for this process. `own`: the client's own name for the conversation.
     pub(crate) fn key(&self, call: &Call, own: Option<&str>) -> u64 {
         let mut hasher = self.hasher.build_hasher();

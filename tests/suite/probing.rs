@@ -1,14 +1,14 @@
 //! What the proxy finds out about its backends by itself: names and windows, over real sockets, of simulated engines.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use switchback::{Config, Service, Tcp};
 use switchback_rig::{Clock, Rig, Spec};
-
-use crate::harness::Client;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// A proxy that knows nothing of its backends but where they are.
 fn proxy(urls: &[&str]) -> Service {
@@ -22,14 +22,25 @@ fn proxy(urls: &[&str]) -> Service {
 
 /// The model list, as soon as it has this name.
 async fn until_listed(proxy: &Service, name: &str) -> Vec<Value> {
+    let listed = tokio::time::timeout(Duration::from_secs(60), asked_until_listed(proxy, name));
+    listed.await.unwrap_or_else(|_| panic!("{name} was never listed"))
+}
+
+async fn asked_until_listed(proxy: &Service, name: &str) -> Vec<Value> {
     loop {
-        let (near, far) = tokio::io::duplex(64 << 10);
+        let (mut near, far) = tokio::io::duplex(64 << 10);
         let serving = tokio::spawn(proxy.connection(far));
-        let answer = Client::over(near).await.get("/v1/models").await.whole().await;
-        serving.abort();
-        let cards = answer.json()["data"].as_array().expect("a list").clone();
+        near.write_all(b"GET /v1/models HTTP/1.1\r\nhost: 127.0.0.1:4000\r\nconnection: close\r\n\r\n")
+            .await
+            .expect("a connection");
+        let mut answer = String::new();
+        near.read_to_string(&mut answer).await.expect("an answer");
+        serving.await.expect("a served connection");
+        let (_, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+        let list: Value = serde_json::from_str(body).expect("json");
+        let cards = list["data"].as_array().expect("a list");
         if cards.iter().any(|card| card["id"] == name) {
-            return cards;
+            return cards.clone();
         }
     }
 }
@@ -44,7 +55,7 @@ fn start(slug: &str, address: SocketAddr) -> Rig {
     Rig::start(spec, address, Clock::new(1000.0).expect("a clock")).expect("a free port")
 }
 
-const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 #[tokio::test]
 async fn names_and_windows_of_backends_are_found_without_any_word_about_them() {

@@ -1,7 +1,7 @@
 //! How many tokens a request has at least and at most, from one scan of its body, without a vocabulary.
 //!
-//! Why it holds. *Low*: a pre-tokenizer never merges two words, and the longest token of a vocabulary in use has 128 bytes; so each run
-//! of letters and each run of digits is a token at least, and one per 128 bytes. Only text that surely reaches the prompt is looked at:
+//! Why it holds. *Low*: a pre-tokenizer never merges two words, so each run of letters and each run of digits is a token at least; and
+//! the longest token of a vocabulary in use has 128 bytes. Only text that surely reaches the prompt is looked at:
 //! contents, prompts, instructions, results of tools; not the arguments of past calls and not what stands before `</think>`, which
 //! templates leave out. *High*: a token has a byte at least, and JSON's escapes only lengthen; what a template adds is bounded by the
 //! allowances below. Base64 of images and sounds is no prompt text and counts on neither side.
@@ -9,14 +9,16 @@
 //! The scan follows the JSON once, allocates nothing, and must never read a body that was not checked.
 
 use super::count::TokenCount;
+use super::words::{CLASSES, Class, STEPS, State, nfc_growth};
 use crate::request::ChatRequest;
 
 /// The most tokens that an image, sound, video or file is taken to have: Qwen3-VL's largest image.
 pub const PER_IMAGE: u64 = 16_384;
-/// For what a template puts at the front: markers, tool preambles (Qwen3.5's has 290 tokens), a date.
-const PER_REQUEST: u64 = 512;
+/// For what a template puts at the front: markers, a date, tool preambles (Qwen3.5's has 290 tokens), fixed instructions (GigaChat3's
+/// have 1,100 tokens).
+const PER_REQUEST: u64 = 1_536;
 /// For the system prompt that a template brings itself when the request has none (Devstral's has 1,400 tokens).
-const WITHOUT_SYSTEM: u64 = 1_536;
+const WITHOUT_SYSTEM: u64 = 1_024;
 /// For each key of an object: what a template writes around a message, a tool, a parameter or an argument, each of which has keys. The
 /// most is written by templates that print schemas as XML, about 14 tokens a key.
 const PER_KEY: u64 = 16;
@@ -29,7 +31,8 @@ pub fn bounds(request: &ChatRequest) -> TokenCount {
     scan.value(Place::Top);
     let bytes = request.body().len() as u64 - scan.media_bytes.min(request.body().len() as u64);
     let system = if scan.has_system { 0 } else { WITHOUT_SYSTEM };
-    let high = bytes + scan.grown + scan.keys * PER_KEY + scan.media * PER_IMAGE + scan.extra + PER_REQUEST + system;
+    let high =
+        bytes + scan.grown + scan.keys * PER_KEY + scan.media * PER_IMAGE + scan.extra + PER_REQUEST + system;
     TokenCount::Between { low: scan.low.min(high), high }
 }
 
@@ -150,59 +153,62 @@ impl Scan<'_> {
 
     fn string(&mut self, place: Place) {
         let start = self.at;
-        let low = self.low;
-        let counted = matches!(place, Place::Content | Place::Prompt | Place::Messages) || place == Place::Part;
-        self.words(counted);
+        let is_text = matches!(place, Place::Content | Place::Prompt | Place::Messages | Place::Part);
+        let words = self.words();
         let length = (self.at - start) as u64;
         let inner = self.text.get(start + 1..).unwrap_or_default();
+        // A line that vLLM leaves out of system messages.
+        if is_text && !inner.starts_with(b"x-anthropic-billing-header") {
+            self.low += words;
+        }
         if place == Place::Media && (length > 512 || inner.starts_with(b"data:")) {
             self.media_bytes += length;
             // A sound is longer than an image is large: a token for each 32 bytes, at the lowest bit rates in use.
             self.extra += if inner.starts_with(b"data:image") { 0 } else { length / 32 };
         }
-        // A line that vLLM leaves out of system messages.
-        if inner.starts_with(b"x-anthropic-billing-header") {
-            self.low = low;
-        }
     }
 
-    /// Reads a string: counts its words if they are to be counted, and what NFC may add to it.
-    fn words(&mut self, counted: bool) {
-        let before = self.low;
-        let mut run = Run::default();
+    /// Reads a string: the words in it that are a token at least. Adds up what NFC may add to it.
+    fn words(&mut self) -> u64 {
+        let mut words = 0;
+        // Where the text begins that no template leaves out.
+        let mut kept = self.at + 1;
+        let mut state = State::Out;
         self.at += 1;
         while let Some(&byte) = self.text.get(self.at) {
-            let (class, width) = match byte {
-                b'"' => break,
-                b'\\' => self.escape(),
-                b'a'..=b'z' | b'A'..=b'Z' => (Class::Letter, 1),
-                b'0'..=b'9' => (Class::Digit, 1),
-                0x80.. => {
-                    self.grown += nfc_growth(byte, self.text.get(self.at + 1).copied().unwrap_or_default());
+            let (class, width) = match CLASSES[usize::from(byte)] {
+                Class::End => break,
+                Class::Escape => self.escape(),
+                Class::Close => {
+                    if self.text[..=self.at].ends_with(b"/think>") {
+                        (words, kept) = (0, self.at + 1);
+                    }
+                    (Class::Nothing, 1)
+                }
+                Class::Mark => {
+                    let second = self.text.get(self.at + 1).copied().unwrap_or_default();
+                    self.grown += nfc_growth(byte, second);
                     (Class::Mark, 1)
                 }
-                b'\'' if run.class == Class::Letter => (Class::Apostrophe, 1),
-                _ => (Class::Nothing, 1),
+                class => (class, 1),
             };
-            self.low += run.step(class, width as u64);
+            let (next, counts) = STEPS[state as usize][class as usize];
+            state = next;
+            words += counts;
             self.at += width;
-            // What was thought is left out of the prompt by many templates.
-            if byte == b'>' && self.text[..self.at].ends_with(b"/think>") {
-                self.low = before;
-            }
         }
-        self.low += run.step(Class::Nothing, 0);
+        let length = self.at.saturating_sub(kept) as u64;
         self.at += 1;
-        if !counted {
-            self.low = before;
-        }
+        // An escape of six bytes may stand for one.
+        words.max(length / (6 * LONGEST_TOKEN))
     }
 
     /// The class and the width of an escape. Of a doubled backslash the next character is a part: text in text is escaped twice.
     fn escape(&self) -> (Class, usize) {
         match self.text.get(self.at + 1) {
             Some(b'u') => {
-                let hex = self.text.get(self.at + 2..self.at + 6).and_then(|hex| std::str::from_utf8(hex).ok());
+                let hex =
+                    self.text.get(self.at + 2..self.at + 6).and_then(|hex| std::str::from_utf8(hex).ok());
                 let code = hex.and_then(|hex| u32::from_str_radix(hex, 16).ok()).unwrap_or_default();
                 let class = match u8::try_from(code).map(char::from) {
                     Ok(c) if c.is_ascii_alphabetic() => Class::Letter,
@@ -233,72 +239,16 @@ impl Place {
             (Self::Top, b"system" | b"instructions") => Self::Content,
             (Self::Top, b"prompt") => Self::Prompt,
             (Self::Message, b"content" | b"output") | (Self::Part, b"content" | b"text") => Self::Content,
-            (Self::Message | Self::Part, b"image_url" | b"input_audio" | b"audio_url" | b"video_url" | b"input_video")
-            | (Self::Message | Self::Part, b"source" | b"file" | b"file_data" | b"image" | b"data") => Self::Media,
+            (
+                Self::Message | Self::Part,
+                b"image_url" | b"input_audio" | b"audio_url" | b"video_url" | b"input_video",
+            )
+            | (Self::Message | Self::Part, b"source" | b"file" | b"file_data" | b"image" | b"data") => {
+                Self::Media
+            }
             (Self::Media, _) => Self::Media,
             _ => Self::Other,
         }
-    }
-}
-
-/// What a byte of text is to a pre-tokenizer, as far as it is the same for all of them.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Class {
-    #[default]
-    Nothing,
-    Letter,
-    Digit,
-    /// Beyond ASCII: may be a letter, and then joins the run that it stands in.
-    Mark,
-    /// Behind letters: `'s`, `'ll` may belong to the word before.
-    Apostrophe,
-}
-
-/// A run of letters or digits in the making.
-#[derive(Default)]
-struct Run {
-    class: Class,
-    bytes: u64,
-    /// Whether it is the rest of a contraction.
-    rest: bool,
-    /// Whether a letter or digit is in it.
-    sure: bool,
-}
-
-impl Run {
-    /// Takes the next character; gives the tokens of the run that it ends.
-    fn step(&mut self, class: Class, width: u64) -> u64 {
-        let joins = match (self.class, class) {
-            (Class::Mark, Class::Digit) | (Class::Digit, Class::Mark) => true,
-            (Class::Letter | Class::Mark, Class::Letter | Class::Mark) | (Class::Digit, Class::Digit) => true,
-            _ => false,
-        };
-        if joins {
-            self.bytes += width;
-            self.sure |= class != Class::Mark;
-            // A run stays of letters, or becomes one of them, when a mark is between.
-            self.class = if self.class == Class::Mark { class } else { self.class };
-            return 0;
-        }
-        let ended = match (self.sure, self.rest) {
-            (true, false) => self.bytes.div_ceil(LONGEST_TOKEN),
-            (true, true) => self.bytes / LONGEST_TOKEN,
-            (false, _) => 0,
-        };
-        let rest = self.class == Class::Apostrophe && class == Class::Letter;
-        let sure = matches!(class, Class::Letter | Class::Digit);
-        *self = Self { class, bytes: width, rest, sure };
-        ended
-    }
-}
-
-/// Bytes by which NFC may lengthen a character that begins with these bytes: the composition exclusions of Unicode.
-fn nfc_growth(first: u8, second: u8) -> u64 {
-    match (first, second) {
-        (0xCD, 0x84) => 2,
-        (0xE0, _) | (0xE2, 0xAB) | (0xEF, 0xAC | 0xAD) => 3,
-        (0xF0, 0x9D) => 8,
-        _ => 0,
     }
 }
 
@@ -329,6 +279,7 @@ mod tests {
             ("abc123 4", 3),
             ("don't", 1),
             ("it's 5 o'clock", 3),
+            ("5\u{b2}5 a\u{301}b \u{201c}a\u{201d}", 3),
             ("naïve café", 2),
             ("你好世界", 0),
             ("a你b", 1),
@@ -339,7 +290,7 @@ mod tests {
         ] {
             assert_eq!(low(text), words, "{text}");
         }
-        assert_eq!(low(&"x".repeat(129)), 2);
+        assert_eq!(low(&"x".repeat(7680)), 10);
     }
 
     #[test]

@@ -60,7 +60,10 @@ mod tests {
     #[test]
     fn a_count_is_its_own_bounds_and_bounds_are_no_count() {
         let exact = TokenCount::Exact(7);
-        assert_eq!((exact.low(), exact.high(), exact.is_exact(), exact.to_string()), (7, 7, true, "7".into()));
+        assert_eq!(
+            (exact.low(), exact.high(), exact.is_exact(), exact.to_string()),
+            (7, 7, true, "7".into())
+        );
         let between = TokenCount::Between { low: 120, high: 4000 };
         assert_eq!((between.low(), between.high(), between.is_exact()), (120, 4000, false));
         assert_eq!(between.to_string(), "120-4000");

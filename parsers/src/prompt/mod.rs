@@ -2,12 +2,12 @@
 //!
 //! | room | job |
 //! |---|---|
-//! | `bounds` | a count between two numbers, from one scan of the body, without a vocabulary |
-//! | `counter` | [`PromptCounter`]: a model's template and vocabulary, loaded once, counting requests |
+//! | `bounds`, `words` | a count between two numbers, from one scan of the body, without a vocabulary |
+//! | `counter`, `load` | [`PromptCounter`]: a model's template and vocabulary, loaded once, counting requests |
 //! | `normalise` | what vLLM and llama.cpp make of a request before they render it |
 //! | `probe` | what a template can do |
 //! | `template` | rendering untrusted templates within bounds |
-//! | `vocabulary`, `splitter` | text to number of tokens |
+//! | `vocabulary` | text to number of tokens |
 //! | `gguf` | the header of a GGUF file |
 //!
 //! Counts are exact for models with a byte-level BPE vocabulary and a template of their own, on the engine versions that `normalise`
@@ -17,13 +17,17 @@ mod bounds;
 mod count;
 mod counter;
 mod gguf;
+#[cfg(test)]
+mod gguf_writer;
+mod load;
 mod normalise;
 mod probe;
-mod splitter;
 mod template;
 mod vocabulary;
+mod words;
 
 pub use bounds::{PER_IMAGE, bounds};
 pub use count::TokenCount;
-pub use counter::{CountError, LoadError, PromptCounter};
+pub use counter::{CountError, PromptCounter};
+pub use load::LoadError;
 pub use normalise::Normalisation;

@@ -46,11 +46,11 @@ pub(super) fn traits(template: &Template) -> Traits {
     let source = template.source();
     let with_list = render(template, json!([user(json!([{"type": "text", "text": SAID}]))]), json!({}));
     let with_string = render(template, json!([user(json!(SAID))]), json!({}));
-    let with_system = render(template, json!([{"role": "system", "content": SAID}, user(json!("hi"))]), json!({}));
+    let with_system =
+        render(template, json!([{"role": "system", "content": SAID}, user(json!("hi"))]), json!({}));
     // A list that is printed as such is not taken.
-    let list_content = with_list.is_some_and(|text| {
-        text.contains(SAID) && !text.contains("'type'") && !text.contains("\"type\"")
-    });
+    let list_content = with_list
+        .is_some_and(|text| text.contains(SAID) && !text.contains("'type'") && !text.contains("\"type\""));
     Traits {
         list_content,
         string_content: with_string.is_none_or(|text| text.contains(SAID)),
@@ -109,9 +109,27 @@ fn has_thinking_switch(template: &Template) -> bool {
     let opened = |thinking: bool| {
         render(template, json!([user(json!("hi"))]), json!({"enable_thinking": thinking})).unwrap_or_default()
     };
-    with_reasoning(template).is_some()
-        || opened(true) != opened(false)
-        || drops_thoughts(source)
+    with_reasoning(template).is_some() || drops_thoughts(source) || adds_mark(&opened(false), &opened(true))
+}
+
+/// Whether one of two prompts ends with a mark that the other has not: `<think>` to open thoughts, or both marks to shut them.
+fn adds_mark(without: &str, with: &str) -> bool {
+    let common = without.bytes().zip(with.bytes()).take_while(|(a, b)| a == b).count();
+    let rest = |text: &str| text.as_bytes().get(common..).unwrap_or_default().trim_ascii().to_vec();
+    match (rest(without).is_empty(), rest(with).is_empty()) {
+        (true, true) => false,
+        (true, false) | (false, true) => true,
+        // The prompts differ at their front as well (SmolLM3): does one go on where the other ends?
+        (false, false) => {
+            let goes_on = |shorter: &str, longer: &str| {
+                let tail = shorter.get(shorter.len().saturating_sub(64)..);
+                let end = tail.and_then(|tail| Some(longer.rfind(tail)? + tail.len()));
+                let more = end.and_then(|end| longer.get(end..)).unwrap_or_default().trim();
+                more.starts_with(['<', '[']) && more.ends_with(['>', ']'])
+            };
+            goes_on(with, without) || goes_on(without, with)
+        }
+    }
 }
 
 /// llama.cpp's own handler for Qwen3-Coder and Qwen3.5 and their kin.
@@ -134,7 +152,8 @@ fn reopening(template: &Template) -> Reopening {
         let (before, behind) = text.split_once(THOUGHT)?;
         Some((last_mark(before)?.to_owned(), first_mark(behind)?.to_owned()))
     });
-    let around_reasoning = seen.or_else(|| drops_thoughts(source).then(|| ("<think>".into(), "</think>".into())));
+    let around_reasoning =
+        seen.or_else(|| drops_thoughts(source).then(|| ("<think>".into(), "</think>".into())));
     Reopening { opening: None, around_reasoning }
 }
 

@@ -154,6 +154,17 @@ fn usage_comes_in_the_words_of_every_dialect() {
 }
 
 #[test]
+fn later_usage_keeps_what_only_the_earlier_told() {
+    let start =
+        messages(r#"{"type":"message_start","message":{"usage":{"input_tokens":24,"output_tokens":1}}}"#);
+    let end = messages(
+        r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9}}"#,
+    );
+    let usage = start.usage.unwrap().then(end.usage.unwrap());
+    assert_eq!((usage.prompt_tokens, usage.completion_tokens), (Some(24), Some(9)));
+}
+
+#[test]
 fn the_end_marker_is_no_success() {
     assert_eq!(brief(&frame(Dialect::Chat, "data: [DONE]\n\n")), "d");
     assert_eq!(brief(&frame(Dialect::Completions, "data:[DONE] \r\n\r\n")), "d");

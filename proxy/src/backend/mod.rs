@@ -6,6 +6,7 @@
 pub(crate) mod client;
 pub(crate) mod decode;
 pub(crate) mod headers;
+mod open;
 pub(crate) mod probe;
 
 use std::sync::Arc;
@@ -16,14 +17,16 @@ use http::{HeaderMap, Method, Request};
 use http_body_util::Full;
 use parking_lot::RwLock;
 use switchback_parsers::diagnosis::Engine;
-use switchback_policies::facts::{BackendFacts, BackendState};
+use switchback_policies::facts::{BackendFacts, BackendState, Limit};
 use switchback_policies::failover::{self, Fault};
 use switchback_policies::health::{Health, Probe};
 use tokio::sync::watch;
 
 use self::client::{ClientError, Connect, Reply};
+use self::open::{OpenRequests, Place};
 pub(crate) use self::probe::{Found, Load};
 use crate::config;
+use crate::preset::Preset;
 
 /// One backend.
 #[derive(Debug)]
@@ -32,16 +35,21 @@ pub(crate) struct Backend {
     found: RwLock<Found>,
     /// As of the last probe; `None` if that did not tell.
     load: RwLock<Option<Load>>,
+    open: Arc<OpenRequests>,
     health: watch::Sender<Health>,
     connector: Arc<dyn Connect>,
     connect_within: Duration,
 }
 
 impl Backend {
-    fn new(config: config::Backend, connector: Arc<dyn Connect>, connect_within: Duration) -> Self {
+    pub(crate) fn new(
+        config: config::Backend,
+        connector: Arc<dyn Connect>,
+        connect_within: Duration,
+    ) -> Self {
         let health = watch::Sender::new(Health::default());
-        let (found, load) = (RwLock::default(), RwLock::default());
-        Self { config, found, load, health, connector, connect_within }
+        let (found, load, open) = (RwLock::default(), RwLock::default(), Arc::default());
+        Self { config, found, load, open, health, connector, connect_within }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -49,23 +57,38 @@ impl Backend {
     }
 
     pub(crate) fn engine(&self) -> Engine {
-        self.config.engine.or(self.found.read().engine).unwrap_or(Engine::Other)
+        let preset = self.config.preset.map(|preset| preset.engine);
+        let found = self.found.read().engine.filter(|engine| *engine != Engine::Other);
+        self.config.engine.or(found).or(preset).unwrap_or(Engine::Other)
     }
 
-    pub(crate) fn window(&self) -> Option<u64> {
-        self.config.window.or(self.found.read().window)
+    /// What probing has found.
+    pub(crate) fn found(&self) -> Found {
+        self.found.read().clone()
+    }
+
+    /// How busy it is, by its own account.
+    pub(crate) fn told_load(&self) -> Option<Load> {
+        *self.load.read()
+    }
+
+    /// Takes a place for a request of so many tokens that is expected to take so many seconds.
+    pub(crate) fn occupy(&self, tokens: u64, seconds: f64) -> Place {
+        self.open.take(tokens, seconds)
     }
 
     pub(crate) fn state(&self) -> BackendState {
         self.health.borrow().state()
     }
 
-    /// The names that it serves: the configured one, else what it says.
+    /// The names that it serves: the configured one, else what it says, else what its preset says.
     pub(crate) fn names(&self) -> Vec<String> {
-        match &self.config.model {
-            Some(model) => vec![model.clone()],
-            None => self.found.read().names.clone(),
+        if let Some(model) = &self.config.model {
+            return vec![model.clone()];
         }
+        let found = self.found.read().names.clone();
+        let preset = self.config.preset.map(|preset| preset.names.clone());
+        if found.is_empty() { preset.unwrap_or_default() } else { found }
     }
 
     /// The name to ask this backend for when a client asks for `asked`; `None` if that very name will do.
@@ -77,13 +100,47 @@ impl Backend {
         names.into_iter().next()
     }
 
-    /// What a decision needs to know.
+    /// What a decision needs to know. What the operator configured wins over what was found, and that over what a preset
+    /// says of machines like this one; only a preset's conversation limit may be passed.
     pub(crate) fn facts(&self) -> BackendFacts {
+        // A copy: a second look at a lock that is held waits for ever if somebody wants to write between them.
+        let found = self.found();
+        let preset = self.config.preset;
+        let limits = self.config.limits;
+        let pool = found.pool.filter(|_| found.pool_shared != Some(false));
+        let least = |limits: [Option<u64>; 3]| limits.into_iter().flatten().min();
+        // What a machine was seen to fill is all it can hold under llama.cpp, whose slots share that memory; under vLLM,
+        // which has a pool of its own, it is what one conversation was seen to fill.
+        let filled = preset.and_then(|preset| preset.resident);
+        let shares = matches!(self.engine(), Engine::LlamaCpp | Engine::IkLlama);
+        let (filled_by_one, filled_by_all) = if shares { (None, filled) } else { (filled, None) };
         BackendFacts {
-            single: self.config.single,
+            name: self.config.name.clone(),
+            window: self.config.window.or(found.window).or(preset.map(|preset| preset.window)),
+            single: limits.single.or(least([
+                found.prompt_limit,
+                preset.and_then(|preset| preset.single),
+                filled_by_one,
+            ])),
+            accumulated: limits
+                .accumulated
+                .map(|tokens| Limit { tokens, soft: false })
+                .or(preset.and_then(|preset| preset.accumulated)),
+            resident: limits.resident.or(least([
+                pool.or(preset.and_then(|preset| preset.pool)),
+                filled_by_all,
+                None,
+            ])),
+            slots: found.slots.or(preset.map(|preset| preset.slots)),
+            speed: preset.and_then(Preset::speed),
+            load: self.open.load(),
             state: self.state(),
-            images: self.config.images,
-            ..BackendFacts::new(&self.config.name, self.window())
+            images: self
+                .config
+                .images
+                .or(found.images)
+                .or(preset.and_then(|preset| preset.vision))
+                .unwrap_or(true),
         }
     }
 
@@ -162,10 +219,21 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    pub(crate) fn new(config: &config::Config, connector: &Arc<dyn Connect>) -> Self {
+    /// The configured backends. Those that `former` has under the very same configuration are taken over with all that is
+    /// known of them.
+    pub(crate) fn new(config: &config::Config, connector: &Arc<dyn Connect>, former: Option<&Self>) -> Self {
         let within = config.failover.connect;
-        let backend =
-            |backend: &config::Backend| Arc::new(Backend::new(backend.clone(), connector.clone(), within));
+        let backend = |backend: &config::Backend| {
+            let known = former.and_then(|former| {
+                former
+                    .backends
+                    .iter()
+                    .find(|known| known.config == *backend && known.connect_within == within)
+            });
+            known
+                .cloned()
+                .unwrap_or_else(|| Arc::new(Backend::new(backend.clone(), connector.clone(), within)))
+        };
         Self { backends: config.backends.iter().map(backend).collect() }
     }
 

@@ -3,7 +3,10 @@
 //! Results go to standard output, logs to standard error. Exit codes: 0 done, 1 failed, 2 wrong use, 64 a configuration that
 //! makes no sense (before any port is opened).
 
+mod check;
+mod clients;
 mod demo;
+mod explain;
 mod rig;
 mod serve;
 
@@ -32,6 +35,12 @@ enum Command {
         #[arg(long, value_name = "ADDRESS")]
         listen: Option<SocketAddr>,
     },
+    /// What the configuration means: complaints, backends, and which prompt lengths go where
+    Check,
+    /// Where a request would go, and why, without sending it
+    Explain(explain::ExplainArgs),
+    /// The clients that are recognised
+    Clients,
     /// Simulated backends with the published prefill cliffs; no GPU needed
     Rig(rig::RigArgs),
     /// A long prompt kills a simulated card without the proxy, and is answered with it; then both stay up to play with
@@ -55,8 +64,8 @@ impl<E: Into<anyhow::Error>> From<E> for Failed {
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    let quiet = matches!(cli.command, Some(Command::Demo(_)));
-    crate::telemetry::log::start(if quiet { "warn,switchback=error" } else { "info" });
+    let serves = matches!(cli.command, None | Some(Command::Serve { .. }));
+    crate::telemetry::log::start(if serves { "info" } else { "error" });
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return report(&Failed::Other(error.into())),
@@ -65,6 +74,9 @@ pub fn main() -> ExitCode {
     let result = runtime.block_on(async {
         match cli.command.unwrap_or(Command::Serve { listen: None }) {
             Command::Serve { listen } => serve::run(config, listen).await,
+            Command::Check => check::run(config).await,
+            Command::Explain(args) => explain::run(config, args).await,
+            Command::Clients => clients::run(config),
             Command::Rig(args) => rig::run(args).await,
             Command::Demo(args) => demo::run(args).await,
         }

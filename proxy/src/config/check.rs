@@ -5,12 +5,14 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use http::uri::{Authority, Uri};
-use switchback_parsers::diagnosis::Engine;
+use http::Uri;
+use http::uri::Authority;
 use switchback_policies::decision::Settings;
 use switchback_policies::session::LoopLimit;
 
-use super::{Answer, Backend, ClientRule, Config, Failover, Model, Probe, Server, client, file, secret};
+use super::{
+    Answer, Backend, ClientRule, Config, Failover, Key, Model, Probe, Server, backend, client, file, secret,
+};
 
 /// TOML's own message, with the nearest known key where a key is unknown.
 pub(super) fn syntax(error: &toml::de::Error) -> String {
@@ -37,12 +39,34 @@ pub(crate) fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -
         .map(|(_, name)| name)
 }
 
+/// A port of this machine.
+pub(super) fn loopback(port: u16) -> Authority {
+    // The address is a constant, and a number cannot spoil it.
+    Authority::from_maybe_shared(format!("127.0.0.1:{port}"))
+        .unwrap_or_else(|_| Authority::from_static("127.0.0.1:80"))
+}
+
+/// What a file without any key means.
+pub(super) fn defaults() -> Config {
+    let file = file::File::default();
+    let mut none = Vec::new();
+    Config {
+        server: meant(file.server, Vec::new(), SocketAddr::from(([127, 0, 0, 1], 4000))),
+        backends: Vec::new(),
+        models: Vec::new(),
+        clients: Vec::new(),
+        failover: failover(&file.failover, &mut none),
+        answer: answer(&file.answer, &mut none),
+        probe: Probe { interval: file.probe.interval, timeout: file.probe.timeout },
+    }
+}
+
 /// Checks the whole file.
 pub(super) fn check(file: file::File, base: &Path) -> Result<Config, Vec<String>> {
     let mut complaints = Vec::new();
     let server = server(file.server, base, &mut complaints);
     let backends: Vec<Backend> =
-        file.backend.into_iter().filter_map(|written| backend(written, &mut complaints)).collect();
+        file.backend.into_iter().filter_map(|written| backend::check(written, &mut complaints)).collect();
     repeated(backends.iter().map(|backend| backend.name.as_str()), "[[backend]] name", &mut complaints);
     let models: Vec<Model> =
         file.model.into_iter().map(|written| model(written, &backends, base, &mut complaints)).collect();
@@ -112,7 +136,15 @@ fn server(written: file::Server, base: &Path, complaints: &mut Vec<String>) -> O
             return None;
         }
     };
-    let server = Server {
+    let says_keys = written.api_keys_env.is_some() || written.api_keys_file.is_some();
+    let server = meant(written, keys, listen);
+    let keys_failed = server.keys.is_empty() && says_keys;
+    complaints.extend(exposure(&server).filter(|_| !keys_failed));
+    Some(server)
+}
+
+fn meant(written: file::Server, keys: Vec<Key>, listen: SocketAddr) -> Server {
+    Server {
         listen,
         keys,
         open: written.open,
@@ -122,11 +154,7 @@ fn server(written: file::Server, base: &Path, complaints: &mut Vec<String>) -> O
         read_timeout: written.read_timeout,
         idle_timeout: written.idle_timeout,
         drain: written.drain,
-    };
-    let keys_failed =
-        server.keys.is_empty() && (written.api_keys_env.is_some() || written.api_keys_file.is_some());
-    complaints.extend(exposure(&server).filter(|_| !keys_failed));
-    Some(server)
+    }
 }
 
 /// Listening beyond loopback must be meant.
@@ -138,87 +166,6 @@ pub(super) fn exposure(server: &Server) -> Option<String> {
             server.listen
         )
     })
-}
-
-fn backend(written: file::Backend, complaints: &mut Vec<String>) -> Option<Backend> {
-    let name = written.name;
-    let mut complain = |text: String| complaints.push(format!("[[backend]] {name}: {text}"));
-    let header_safe = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
-    if !header_safe {
-        complain("a name is one word of visible ascii characters, since it is sent in headers".to_owned());
-    }
-    let engine = match written.engine.as_deref().map(str::parse::<Engine>) {
-        Some(Ok(engine)) => Some(engine),
-        Some(Err(_)) => {
-            complain(format!(
-                "unknown engine \"{}\"\nhint: vllm, llama-cpp, ik-llama, sglang, ollama, lm-studio, tgi or other; absent: \
-                 it is asked",
-                written.engine.as_deref().unwrap_or_default()
-            ));
-            None
-        }
-        None => None,
-    };
-    if written.window == Some(0) || written.limit.single == Some(0) {
-        complain("window and limit must be above 0".to_owned());
-    }
-    if let (Some(single), Some(window)) = (written.limit.single, written.window)
-        && single > window
-    {
-        complain(format!("limit.single {single} is above the window {window}"));
-    }
-    let key = match written.api_key_env.as_deref().map(secret::keys_from_env) {
-        Some(Ok(mut keys)) if keys.len() == 1 => keys.pop().map(|key| key.secret),
-        Some(Ok(_)) => {
-            complain("api_key_env holds several keys, a backend takes one".to_owned());
-            None
-        }
-        Some(Err(problem)) => {
-            complain(format!("api_key_env: {problem}"));
-            None
-        }
-        None => None,
-    };
-    match address(&written.url) {
-        Ok((authority, prefix)) => Some(Backend {
-            authority,
-            prefix,
-            engine,
-            window: written.window,
-            single: written.limit.single,
-            model: written.model,
-            images: written.images.unwrap_or(true),
-            key,
-            name,
-        }),
-        Err(problem) => {
-            complain(format!("url \"{}\": {problem}\nhint: e.g. \"http://127.0.0.1:8000\"", written.url));
-            None
-        }
-    }
-}
-
-/// Host and port, and the path before `/v1`. People paste base URLs with and without `/v1`; both mean the same.
-fn address(url: &str) -> Result<(Authority, String), &'static str> {
-    let uri: Uri = url.trim().parse().map_err(|_| "not a url")?;
-    match uri.scheme_str() {
-        Some("http") => {}
-        Some("https") => return Err("https to backends is not supported: they are reached over http"),
-        _ => return Err("must start with http://"),
-    }
-    let authority = uri.authority().ok_or("has no host")?;
-    if authority.as_str().contains('@') {
-        return Err("must not hold a user or password: use api_key_env");
-    }
-    if uri.query().is_some() {
-        return Err("must not hold a query");
-    }
-    let host = authority.host();
-    let port = authority.port_u16().unwrap_or(80);
-    let authority: Authority = format!("{host}:{port}").parse().map_err(|_| "has no usable host")?;
-    let path = uri.path().trim_end_matches('/');
-    let prefix = path.strip_suffix("/v1").unwrap_or(path).trim_end_matches('/');
-    Ok((authority, prefix.to_owned()))
 }
 
 fn model(written: file::Model, backends: &[Backend], base: &Path, complaints: &mut Vec<String>) -> Model {

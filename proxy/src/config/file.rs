@@ -64,8 +64,9 @@ impl Default for Server {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Backend {
-    pub(super) name: String,
-    pub(super) url: String,
+    pub(super) name: Option<String>,
+    pub(super) url: Option<String>,
+    pub(super) preset: Option<String>,
     pub(super) engine: Option<String>,
     pub(super) window: Option<u64>,
     #[serde(default)]
@@ -79,6 +80,8 @@ pub(super) struct Backend {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Limit {
     pub(super) single: Option<u64>,
+    pub(super) accumulated: Option<u64>,
+    pub(super) resident: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]

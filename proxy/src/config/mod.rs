@@ -3,6 +3,7 @@
 //! [`file`] is what was written, [`Config`] what it means; [`check`] leads from one to the other and tells all complaints
 //! at once. Secrets come from the environment or from files, never from the TOML file itself, and are never printed.
 
+mod backend;
 mod check;
 mod client;
 mod file;
@@ -19,6 +20,7 @@ use switchback_policies::client::Usage;
 use switchback_policies::decision::Settings;
 use switchback_policies::session::LoopLimit;
 
+use crate::preset::Preset;
 pub(crate) use check::nearest;
 pub(crate) use client::ClientRule;
 pub(crate) use secret::{Key, Secret, which};
@@ -52,18 +54,49 @@ pub(crate) struct Server {
 }
 
 /// One backend, as configured. What it says of itself is found by probing.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Backend {
     pub(crate) name: String,
     pub(crate) authority: Authority,
     /// What stands before `/v1` in its paths: usually nothing.
     pub(crate) prefix: String,
+    /// What is published of machines like this one.
+    pub(crate) preset: Option<&'static Preset>,
     pub(crate) engine: Option<Engine>,
     pub(crate) window: Option<u64>,
-    pub(crate) single: Option<u64>,
+    pub(crate) limits: Limits,
     pub(crate) model: Option<String>,
-    pub(crate) images: bool,
+    pub(crate) images: Option<bool>,
     pub(crate) key: Option<Secret>,
+}
+
+impl Backend {
+    /// Whoever listens on a port of this machine.
+    pub(crate) fn local(port: u16) -> Self {
+        Self {
+            name: format!("local-{port}"),
+            authority: check::loopback(port),
+            prefix: String::new(),
+            preset: None,
+            engine: None,
+            window: None,
+            limits: Limits::default(),
+            model: None,
+            images: None,
+            key: None,
+        }
+    }
+}
+
+/// What a backend survives, tokens; `None`: not configured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// In one prompt.
+    pub(crate) single: Option<u64>,
+    /// In one conversation.
+    pub(crate) accumulated: Option<u64>,
+    /// In all requests together.
+    pub(crate) resident: Option<u64>,
 }
 
 /// A name that clients may ask for, and the backends that serve it, in order of preference (positions in the list of backends).
@@ -149,6 +182,11 @@ impl Config {
         let file: file::File =
             toml::from_str(text).map_err(|error| ConfigError::Syntax { text: check::syntax(&error) })?;
         check::check(file, base).map_err(|complaints| ConfigError::Complaints { complaints })
+    }
+
+    /// All defaults and no backend: what discovery starts from.
+    pub(crate) fn without_backends() -> Self {
+        check::defaults()
     }
 
     /// Where the file is looked for when none is named, in this order.

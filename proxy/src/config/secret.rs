@@ -6,7 +6,7 @@ use std::path::Path;
 use subtle::ConstantTimeEq as _;
 
 /// A key. Its text is reachable only to send it to its owner.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Secret(String);
 
 impl Secret {

@@ -11,7 +11,7 @@ use tokio::time::{Duration, Instant, timeout};
 
 use crate::answer::body::Body;
 use crate::answer::{KeepAliveWord, Patience, respond};
-use crate::app::App;
+use crate::app::Live;
 use crate::call::{Call, Endpoint};
 use crate::error::ApiError;
 use crate::guard::{KeyName, RequestId};
@@ -20,8 +20,9 @@ use crate::pipeline;
 use crate::routes::goes_to_a_backend;
 
 /// Answers a request from a backend.
-pub(crate) async fn forward(State(app): State<Arc<App>>, request: Request) -> Response<Body> {
+pub(crate) async fn forward(State(live): State<Arc<Live>>, request: Request) -> Response<Body> {
     let accepted = Instant::now();
+    let app = live.app();
     let path = request.uri().path();
     if !goes_to_a_backend(&request) {
         return ApiError::not_found(path).response(None);

@@ -9,17 +9,19 @@ use serde_json::{Value, json};
 use switchback_policies::facts::BackendState;
 
 use crate::answer::body::{Body, full};
-use crate::app::App;
+use crate::app::{App, Live};
 use crate::error::ApiError;
 use crate::models;
 
 /// The process runs.
-pub(crate) async fn health(State(app): State<Arc<App>>) -> Response<Body> {
+pub(crate) async fn health(State(live): State<Arc<Live>>) -> Response<Body> {
+    let app = live.app();
     answer(StatusCode::OK, &json!({ "status": "ok", "backends": states(&app) }))
 }
 
 /// At least one backend can be asked.
-pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response<Body> {
+pub(crate) async fn ready(State(live): State<Arc<Live>>) -> Response<Body> {
+    let app = live.app();
     let ready = app.fleet.all().iter().any(|backend| backend.state() == BackendState::Up);
     let (status, word) =
         if ready { (StatusCode::OK, "ready") } else { (StatusCode::SERVICE_UNAVAILABLE, "no backend is up") };
@@ -27,7 +29,8 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response<Body> {
 }
 
 /// Prometheus' text format.
-pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response<Body> {
+pub(crate) async fn metrics(State(live): State<Arc<Live>>) -> Response<Body> {
+    let app = live.app();
     let mut response = Response::new(full(app.metrics.text(&app.fleet).into()));
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
@@ -35,13 +38,15 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response<Body> {
 }
 
 /// All names that may be asked for.
-pub(crate) async fn models(State(app): State<Arc<App>>) -> Response<Body> {
+pub(crate) async fn models(State(live): State<Arc<Live>>) -> Response<Body> {
+    let app = live.app();
     let cards: Vec<Value> = models::names(&app).iter().filter_map(|name| models::card(&app, name)).collect();
     answer(StatusCode::OK, &json!({ "object": "list", "data": cards }))
 }
 
 /// One of them.
-pub(crate) async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Response<Body> {
+pub(crate) async fn model(State(live): State<Arc<Live>>, Path(name): Path<String>) -> Response<Body> {
+    let app = live.app();
     let known = models::names(&app);
     match models::card(&app, &name).filter(|_| known.contains(&name)) {
         Some(card) => answer(StatusCode::OK, &card),

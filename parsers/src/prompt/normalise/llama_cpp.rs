@@ -48,7 +48,9 @@ fn read_message(message: &Map<String, Json>, media: &mut u64) -> Result<Map<Stri
     let mut read = Map::new();
     read.insert("role".into(), role.into());
     let content = match message.get("content") {
-        None if role != "assistant" => return Err(Refused::new(format!("a message of role {role} has no content"))),
+        None if role != "assistant" => {
+            return Err(Refused::new(format!("a message of role {role} has no content")));
+        }
         None if !message.contains_key("tool_calls") => {
             return Err(Refused::new("an assistant message has neither content nor tool_calls"));
         }
@@ -58,7 +60,9 @@ fn read_message(message: &Map<String, Json>, media: &mut u64) -> Result<Map<Stri
         Some(_) => return Err(Refused::new("content must be a string or a list of parts")),
     };
     read.insert("content".into(), content);
-    for (key, name) in [("reasoning_content", "reasoning_content"), ("name", "name"), ("tool_call_id", "tool_call_id")] {
+    for (key, name) in
+        [("reasoning_content", "reasoning_content"), ("name", "name"), ("tool_call_id", "tool_call_id")]
+    {
         match message.get(key) {
             None => {}
             Some(Json::String(value)) if value.is_empty() => {}
@@ -304,7 +308,8 @@ fn tools(request: &ChatRequest) -> Result<Option<Json>, Refused> {
         let function = function.filter(|_| tool.get("type").and_then(Json::as_str) == Some("function"));
         let function = function.ok_or_else(|| Refused::new(format!("tools[{index}] is no function")))?;
         let name = text(function, "name");
-        let name = name.ok_or_else(|| Refused::new(format!("tools[{index}].function.name must be a string")))?;
+        let name =
+            name.ok_or_else(|| Refused::new(format!("tools[{index}].function.name must be a string")))?;
         let description = text(function, "description").unwrap_or_default();
         let parameters = function.get("parameters").cloned().unwrap_or_else(|| json!({}));
         let function = json!({"name": name, "description": description, "parameters": parameters});

@@ -71,7 +71,9 @@ pub(super) fn to_value(context: &Map<String, Json>) -> Value {
 fn member(request: &ChatRequest, name: &str) -> Result<Option<Json>, Refused> {
     let Some(value) = request.root().get(name).filter(|value| !value.is_null()) else { return Ok(None) };
     // The body was checked as JSON; what fails here is a lone surrogate or a number beyond a double, which engines refuse as well.
-    serde_json::from_str(value.raw()).map(Some).map_err(|e| Refused::new(format!("{name} cannot be read: {e}")))
+    serde_json::from_str(value.raw())
+        .map(Some)
+        .map_err(|e| Refused::new(format!("{name} cannot be read: {e}")))
 }
 
 /// The messages as trees.

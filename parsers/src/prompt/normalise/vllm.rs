@@ -230,7 +230,8 @@ fn with_one_system_message(conversation: Vec<Map<String, Json>>) -> Vec<Map<Stri
     if !renamed.iter().skip(1).any(|message| has_role(message, "system")) {
         return renamed;
     }
-    let (system, others): (Vec<_>, Vec<_>) = renamed.into_iter().partition(|message| has_role(message, "system"));
+    let (system, others): (Vec<_>, Vec<_>) =
+        renamed.into_iter().partition(|message| has_role(message, "system"));
     let texts: Vec<_> = system.iter().map(|message| content_text(&message["content"])).collect();
     let texts: Vec<_> = texts.into_iter().filter(|text| !text.is_empty()).collect();
     let mut merged = Map::new();
@@ -322,12 +323,10 @@ fn mark_last(conversation: &mut [Map<String, Json>]) -> Result<(), Refused> {
     let content = conversation.last_mut().and_then(|message| message.get_mut("content"));
     let text = match content {
         Some(Json::String(text)) => Some(text),
-        Some(Json::Array(parts)) => {
-            parts.iter_mut().rev().find_map(|part| match part.get_mut("text") {
-                Some(Json::String(text)) => Some(text),
-                _ => None,
-            })
-        }
+        Some(Json::Array(parts)) => parts.iter_mut().rev().find_map(|part| match part.get_mut("text") {
+            Some(Json::String(text)) => Some(text),
+            _ => None,
+        }),
         _ => None,
     };
     match text {

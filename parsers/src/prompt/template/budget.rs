@@ -89,6 +89,11 @@ pub(super) fn held(state: &State, value: Value) -> Result<Value, Error> {
     Ok(value)
 }
 
+/// Charges for a text that is looked through and gives it back; a list is not looked through.
+pub(super) fn read(state: &State, value: Value) -> Result<Value, Error> {
+    if value.kind() == ValueKind::String { held(state, value) } else { Ok(value) }
+}
+
 /// Refuses to put into a list or a mapping what would make it too deep to walk, or what holds more than data.
 pub(super) fn nested(state: &State, value: Value) -> Result<Value, Error> {
     check_nested(&Budget::of(state), &value, 0)?;
@@ -122,7 +127,10 @@ pub(super) fn kept(value: Value) -> Result<Value, Error> {
 
 fn check_data(value: &Value) -> Result<(), Error> {
     if value.kind() == ValueKind::Plain || is_part_of_the_render(value) {
-        return Err(Error::new(ErrorKind::InvalidOperation, "only data can be kept, not namespaces and macros"));
+        return Err(Error::new(
+            ErrorKind::InvalidOperation,
+            "only data can be kept, not namespaces and macros",
+        ));
     }
     Ok(())
 }
@@ -136,7 +144,12 @@ fn is_part_of_the_render(value: &Value) -> bool {
 }
 
 /// `left ~ right`
-pub(super) fn joined(dialect: Normalisation, state: &State, left: &Value, right: &Value) -> Result<Value, Error> {
+pub(super) fn joined(
+    dialect: Normalisation,
+    state: &State,
+    left: &Value,
+    right: &Value,
+) -> Result<Value, Error> {
     let mut text = Text::new(dialect, Budget::of(state));
     text.put_value(left)?;
     text.put_value(right)?;
@@ -177,7 +190,8 @@ pub(super) fn sliced(
     }
     if let Some(text) = value.as_str() {
         let letters: Vec<char> = text.chars().collect();
-        let kept: String = places(letters.len(), start, stop, step).filter_map(|at| letters.get(at)).collect();
+        let kept: String =
+            places(letters.len(), start, stop, step).filter_map(|at| letters.get(at)).collect();
         return Ok(Value::from(kept));
     }
     let items: Vec<Value> = match value.kind() {
@@ -185,7 +199,9 @@ pub(super) fn sliced(
         ValueKind::Undefined => vec![],
         kind => return Err(Error::new(ErrorKind::InvalidOperation, format!("{kind} cannot be sliced"))),
     };
-    Ok(Value::from(places(items.len(), start, stop, step).filter_map(|at| items.get(at).cloned()).collect::<Vec<_>>()))
+    Ok(Value::from(
+        places(items.len(), start, stop, step).filter_map(|at| items.get(at).cloned()).collect::<Vec<_>>(),
+    ))
 }
 
 /// The indices that a slice of a list of `length` elements has.
@@ -241,7 +257,11 @@ mod tests {
             (0, Some(-1), Some(5), 1, vec![]),
             (3, Some(i64::MIN), Some(i64::MAX), i64::MAX, vec![0]),
         ] {
-            assert_eq!(places(length, start, stop, step).collect::<Vec<_>>(), expected, "{length} {start:?}:{stop:?}:{step}");
+            assert_eq!(
+                places(length, start, stop, step).collect::<Vec<_>>(),
+                expected,
+                "{length} {start:?}:{stop:?}:{step}"
+            );
         }
     }
 }

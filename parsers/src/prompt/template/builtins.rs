@@ -8,7 +8,7 @@ use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior, Value};
 use minijinja_contrib::pycompat;
 
 use super::budget::{self, Budget};
-use super::harden::{HELD, JOINED, KEPT, NESTED, SLICED, TIMES};
+use super::expressions::{HELD, JOINED, KEPT, NESTED, READ, SLICED, TIMES};
 use super::text::{JsonStyle, Text};
 use crate::prompt::normalise::Normalisation;
 
@@ -55,6 +55,7 @@ pub(super) fn environment(dialect: Normalisation) -> Environment<'static> {
 
 fn add_functions(env: &mut Environment<'static>, dialect: Normalisation) {
     env.add_function(HELD, budget::held);
+    env.add_function(READ, budget::read);
     env.add_function(NESTED, budget::nested);
     env.add_function(KEPT, budget::kept);
     env.add_function(JOINED, move |state: &State, left: &Value, right: &Value| {
@@ -277,8 +278,11 @@ mod tests {
     fn run(dialect: Normalisation, expression: &str) -> String {
         let mut env = environment(dialect);
         env.set_fuel(Some(10_000));
-        env.render_str(&format!("{{{{ {expression} }}}}"), context! { s => "\u{3000} a b \n", list => vec![1, 2] })
-            .unwrap_or_else(|e| format!("error: {e}"))
+        env.render_str(
+            &format!("{{{{ {expression} }}}}"),
+            context! { s => "\u{3000} a b \n", list => vec![1, 2] },
+        )
+        .unwrap_or_else(|e| format!("error: {e}"))
     }
 
     #[test]
@@ -306,10 +310,16 @@ mod tests {
             ("{'a': [true, 'it\\'s', 1.0]}", "{'a': [True, \"it's\", 1.0]}"),
             ("list | tojson", "[1, 2]"),
             ("{'b': 'é\\n', 'a': none} | tojson", "{\"b\": \"é\\n\", \"a\": null}"),
-            ("{'b': 'é', 'a': []} | tojson(ensure_ascii=true, sort_keys=true, separators=(',', ':'))", "{\"a\":[],\"b\":\"\\u00e9\"}"),
+            (
+                "{'b': 'é', 'a': []} | tojson(ensure_ascii=true, sort_keys=true, separators=(',', ':'))",
+                "{\"a\":[],\"b\":\"\\u00e9\"}",
+            ),
             ("[1, {}] | tojson(indent=2)", "[\n  1,\n  {}\n]"),
             ("'a\\n\\nb' | indent(2)", "a\n\n  b"),
-            ("(none is iterable) ~ ('x' is iterable) ~ (1 is sequence) ~ ({} is sequence)", "FalseTrueFalseTrue"),
+            (
+                "(none is iterable) ~ ('x' is iterable) ~ (1 is sequence) ~ ({} is sequence)",
+                "FalseTrueFalseTrue",
+            ),
             ("strftime_now('%d %B %Y')", "15 June 2026"),
         ] {
             assert_eq!(run(Normalisation::Vllm, expression), result, "{expression}");
@@ -325,7 +335,13 @@ mod tests {
             "'{:>1000000000}'.format(1)",
             "'x' | batch(10)",
         ] {
-            let result = run(Normalisation::Vllm, &expression.replace("'a' * 1000", "__times('a', 1000)").replace("[1] *", "__times([1],").replace("000)", "000)"));
+            let result = run(
+                Normalisation::Vllm,
+                &expression
+                    .replace("'a' * 1000", "__times('a', 1000)")
+                    .replace("[1] *", "__times([1],")
+                    .replace("000)", "000)"),
+            );
             assert!(result.starts_with("error: "), "{expression}: {}", result.len());
         }
     }

@@ -5,7 +5,9 @@
 
 mod budget;
 mod builtins;
+mod expressions;
 mod harden;
+mod printer;
 mod text;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -96,7 +98,8 @@ fn explain(error: &minijinja::Error) -> RenderError {
         cause = std::error::Error::source(error);
     }
     // Without the line: it would be one of the rewritten template.
-    let reason = error.detail().map_or_else(|| error.kind().to_string(), |d| format!("{}: {d}", error.kind()));
+    let reason =
+        error.detail().map_or_else(|| error.kind().to_string(), |d| format!("{}: {d}", error.kind()));
     RenderError::Failed(reason)
 }
 

@@ -208,7 +208,14 @@ impl Text {
 /// `repr(float)`: the shortest digits that read back as the same number, with an exponent below 1e-4 and from 1e16 on.
 fn python_float(number: f64) -> String {
     if !number.is_finite() {
-        return if number.is_nan() { "NaN" } else if number > 0.0 { "Infinity" } else { "-Infinity" }.into();
+        return if number.is_nan() {
+            "NaN"
+        } else if number > 0.0 {
+            "Infinity"
+        } else {
+            "-Infinity"
+        }
+        .into();
     }
     let scientific = format!("{number:e}");
     let (digits, exponent) = split_exponent(&scientific);

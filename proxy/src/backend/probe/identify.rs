@@ -35,15 +35,13 @@ pub(super) async fn identify(ask: &mut Ask<'_>, configured: Option<Engine>) -> O
     let (Probe::Ready, Answer::Said(said)) = (probe, answer) else { return probe.into() };
     let list = ModelList::read(&said);
     let marked = list.engine();
-    match marked.or(configured) {
-        // While they load they answer at once; only what is ready keeps one waiting.
-        Some(Engine::Vllm | Engine::LlamaCpp | Engine::IkLlama) => {
-            match ask.get_in_half("/health").await.liveness() {
-                Probe::Ready | Probe::TimedOut => {}
-                not_ready => return not_ready.into(),
-            }
+    let has_health = matches!(marked.or(configured), Some(Engine::Vllm | Engine::LlamaCpp | Engine::IkLlama));
+    if has_health {
+        match ask.get_in_half("/health").await.liveness() {
+            // While they load they answer at once; only what is ready keeps one waiting.
+            Probe::Ready | Probe::TimedOut => {}
+            not_ready => return not_ready.into(),
         }
-        _ => {}
     }
     if list.is_empty() {
         // A page, or an engine with nothing to serve: there is nothing to ask of. One that only will not tell may be the same
@@ -68,7 +66,8 @@ pub(super) async fn identify(ask: &mut Ask<'_>, configured: Option<Engine>) -> O
     let speaks = if engine == Engine::Other { configured.unwrap_or(engine) } else { engine };
     match speaks {
         Engine::Vllm => load = vllm::describe(ask, &mut found).await,
-        Engine::LlamaCpp | Engine::IkLlama => llama::describe(ask, &mut found).await,
+        Engine::LlamaCpp => llama::describe(ask, false, &mut found).await,
+        Engine::IkLlama => llama::describe(ask, true, &mut found).await,
         Engine::Sglang => sglang::describe(ask, &mut found).await,
         Engine::Ollama | Engine::LmStudio | Engine::Tgi | Engine::Other => {}
     }

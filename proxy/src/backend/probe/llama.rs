@@ -4,24 +4,23 @@
 //! a whole batch. Sources: llama.cpp build 11434 (`server-context.cpp`), ik_llama.cpp (`examples/server/server.cpp`).
 
 use serde_json::Value;
-use switchback_parsers::diagnosis::Engine;
 
 use super::ask::Ask;
 use super::found::{Found, ReasoningField, TemplateCaps};
 use super::list::text;
 
 /// Fills in what the server tells of itself.
-pub(super) async fn describe(ask: &mut Ask<'_>, found: &mut Found) {
+pub(super) async fn describe(ask: &mut Ask<'_>, is_ik: bool, found: &mut Found) {
     found.reasoning = Some(ReasoningField::ReasoningContent);
-    if found.engine == Some(Engine::IkLlama) {
+    if is_ik {
         // Its list gives the total; without a number of slots that is only a bound.
         found.window_at_most = found.window.take();
     }
     let Some(props) = ask.json("/props").await else { return };
-    read(&props, found);
+    read(&props, is_ik, found);
 }
 
-fn read(props: &Value, found: &mut Found) {
+fn read(props: &Value, is_ik: bool, found: &mut Found) {
     let positive = |value: Option<&Value>| value.and_then(Value::as_u64).filter(|number| *number > 0);
     found.version = text(props, "build_info").map(str::to_owned);
     found.slots = positive(props.get("total_slots"));
@@ -29,7 +28,7 @@ fn read(props: &Value, found: &mut Found) {
     found.template = props.get("chat_template_caps").and_then(template);
     // A parser is derived from the template; one that knows no tools drops them.
     found.tool_parser = found.template.map(|template| template.tools);
-    if found.engine == Some(Engine::IkLlama) {
+    if is_ik {
         let total = found.window_at_most.or_else(|| positive(props.get("n_ctx")));
         found.pool = total;
         found.pool_shared = Some(false);

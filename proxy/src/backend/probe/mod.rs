@@ -1,6 +1,6 @@
 //! Asking a backend whether it is there and what it is: cheap, on a clock, one task a backend.
 //!
-//! The first probe identifies ([`identify`]): engine, names, window and all that [`Found`] holds. Later ones ask one cheap
+//! The first probe identifies ([`identify()`]): engine, names, window and all that [`Found`] holds. Later ones ask one cheap
 //! question. All is asked again when a backend comes back, since a port is no identity, and now and then while it stays.
 //! What is not answered in time says nothing: engines answer late while they read a long prompt. Must never ask what an
 //! engine computes, or what waits behind a prefill.
@@ -74,7 +74,7 @@ async fn probe(backend: &Backend, cheap: u32, timeout: Duration) -> u32 {
     let (outcome, left) = if was_up && cheap > 0 {
         (still_there(&mut ask, speaks(backend, &known), &known).await, cheap - 1)
     } else {
-        let mut outcome = identify(&mut ask, backend.config.engine).await;
+        let mut outcome = identify(&mut ask, configured(backend)).await;
         if was_up {
             // It has been there all the time: what it has no time to tell now, it told before.
             outcome.found = outcome.found.filter(|found| found.engine.is_some());
@@ -90,5 +90,10 @@ async fn probe(backend: &Backend, cheap: u32, timeout: Duration) -> u32 {
 /// The engine whose pages a backend has: what its answers say, else what the operator says.
 fn speaks(backend: &Backend, known: &Found) -> Engine {
     let told = known.engine.filter(|engine| *engine != Engine::Other);
-    told.or(backend.config.engine).unwrap_or(Engine::Other)
+    told.or_else(|| configured(backend)).unwrap_or(Engine::Other)
+}
+
+/// The engine that the operator names, or the preset that he chose.
+fn configured(backend: &Backend) -> Option<Engine> {
+    backend.config.engine.or_else(|| Some(backend.config.preset?.engine))
 }

@@ -19,7 +19,7 @@ use switchback_policies::facts::BackendState;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 use super::super::client::{Connect, Connecting, Io};
-use super::super::{Backend, Fleet, Found};
+use super::super::{Backend, Found};
 use crate::config::Config;
 
 /// How long a probe may take.
@@ -79,8 +79,7 @@ impl Site {
     fn backend(&self, more: &str) -> Arc<Backend> {
         let text = format!("[[backend]]\nname = \"b\"\nurl = \"http://b\"\n{more}");
         let config = Config::parse(&text, Path::new(".")).expect("a configuration");
-        let connector: Arc<dyn Connect> = Arc::new(self.clone());
-        Fleet::new(&config, &connector).all()[0].clone()
+        Arc::new(Backend::new(config.backends[0].clone(), Arc::new(self.clone()), TIMEOUT))
     }
 
     /// What one whole probe makes of it.

@@ -73,7 +73,7 @@ async fn who_comes_back_on_a_port_is_asked_for_its_name_again() {
     site.listens(true);
     probe(&backend, left, TIMEOUT).await;
     assert_eq!(
-        (backend.state(), backend.engine(), backend.window()),
+        (backend.state(), backend.engine(), backend.facts().window),
         (BackendState::Up, Engine::LlamaCpp, Some(1024))
     );
     assert_eq!((backend.names(), *backend.load.read()), (vec!["small".to_owned()], None));
@@ -88,7 +88,7 @@ async fn a_port_that_comes_back_as_a_web_page_serves_nothing_any_more() {
     site.becomes(&Site::new(&[("/v1/models", "<html>")]));
     site.listens(true);
     probe(&backend, 5, TIMEOUT).await;
-    assert!(backend.names().is_empty() && backend.window().is_none());
+    assert!(backend.names().is_empty() && backend.facts().window.is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,7 +114,7 @@ async fn an_engine_that_is_late_keeps_its_state_and_what_is_known_of_it() {
     let left = probe(&backend, 0, TIMEOUT).await;
     assert!(left < CHEAP, "all is asked again soon");
     assert_eq!((backend.state(), backend.found.read().slots), (BackendState::Up, known.slots));
-    assert_eq!(backend.window(), known.window);
+    assert_eq!(backend.facts().window, known.window);
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,10 +122,10 @@ async fn a_model_that_is_loaded_on_request_brings_its_window_with_the_next_probe
     let site = ollama();
     site.page("/api/ps", Page::Answer(200, "", r#"{"models":[]}"#.into()));
     let backend = found(&site).await;
-    assert_eq!(backend.window(), None);
+    assert_eq!(backend.facts().window, None);
     site.becomes(&ollama());
     probe(&backend, 5, TIMEOUT).await;
-    assert_eq!((backend.window(), backend.names()[0].as_str()), (Some(8192), "qwen3:8b"));
+    assert_eq!((backend.facts().window, backend.names()[0].as_str()), (Some(8192), "qwen3:8b"));
 }
 
 #[tokio::test(start_paused = true)]

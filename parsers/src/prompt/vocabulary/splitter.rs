@@ -7,7 +7,9 @@
 //! An unknown kind must never fall back to another one: a wrong split is a wrong count that looks exact.
 
 use serde_json::Value as Json;
-use tokenizers::SplitDelimiterBehavior::{self, Contiguous, Isolated, MergedWithNext, MergedWithPrevious, Removed};
+use tokenizers::SplitDelimiterBehavior::{
+    self, Contiguous, Isolated, MergedWithNext, MergedWithPrevious, Removed,
+};
 use tokenizers::pipeline::PipelinePreTokenizer as Splitter;
 use tokenizers::pre_tokenizers::delimiter::CharDelimiterSplit;
 use tokenizers::pre_tokenizers::digits::Digits;
@@ -55,11 +57,12 @@ const DEEPSEEK3: [&str; 3] = [
 /// A kind that is not known, by its name.
 pub(super) fn of_gguf(pre: &str) -> Result<Kind, String> {
     let (splitter, ignore_merges, adds_bos, nfc) = match pre {
-        "gpt-2" | "phi-2" | "jina-es" | "jina-de" | "gigachat" | "a.x-4.0" | "mellum" | "modern-bert" | "exaone4"
-        | "mpt" | "olmo" | "jais" | "trillion" | "granite-docling" => (one(GPT2)?, false, false, false),
-        "smollm" | "starcoder" | "refact" | "command-r" | "codeshell" | "exaone" | "minerva-7b" | "mellum2" => {
-            (all([Splitter::Digits(Digits::new(true)), one(GPT2)?]), false, false, false)
+        "gpt-2" | "phi-2" | "jina-es" | "jina-de" | "gigachat" | "a.x-4.0" | "mellum" | "modern-bert"
+        | "exaone4" | "mpt" | "olmo" | "jais" | "trillion" | "granite-docling" => {
+            (one(GPT2)?, false, false, false)
         }
+        "smollm" | "starcoder" | "refact" | "command-r" | "codeshell" | "exaone" | "minerva-7b"
+        | "mellum2" => (all([Splitter::Digits(Digits::new(true)), one(GPT2)?]), false, false, false),
         "qwen2" | "deepseek-r1-qwen" | "kormo" | "f2llmv2" | "megrez" => (one(QWEN2)?, false, false, true),
         "stablelm2" | "hunyuan" | "solar-open" | "grok-2" => (one(QWEN2)?, false, false, false),
         "qwen35" => (one(QWEN35)?, false, false, true),
@@ -106,7 +109,9 @@ pub(super) fn of_json(config: &Json) -> Result<Splitter, String> {
             split(pattern, behavior(text("behavior").unwrap_or("Isolated"))?, flag("invert"))?
         }
         "Digits" => Splitter::Digits(Digits::new(flag("individual_digits"))),
-        "Punctuation" => Splitter::Punctuation(Punctuation::new(behavior(text("behavior").unwrap_or("Isolated"))?)),
+        "Punctuation" => {
+            Splitter::Punctuation(Punctuation::new(behavior(text("behavior").unwrap_or("Isolated"))?))
+        }
         "Whitespace" => Splitter::Whitespace(Whitespace),
         "WhitespaceSplit" => Splitter::WhitespaceSplit(WhitespaceSplit),
         "UnicodeScripts" => Splitter::UnicodeScripts(UnicodeScripts::new()),

@@ -1,0 +1,213 @@
+//! Reading a model's files: a folder as transformers has it, or a GGUF file.
+//!
+//! This is the one place of the crate that opens files: a counter is loaded once, by whoever may block. Of a GGUF file only the header
+//! is read; every other file is bounded. An error names the file and what is wrong with it.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value as Json};
+
+use super::counter::{Chat, Probed, PromptCounter, Templates};
+use super::gguf::Metadata;
+use super::normalise::Normalisation;
+use super::probe;
+use super::template::Template;
+use super::vocabulary::Vocabulary;
+
+/// The template that llama.cpp takes for a model that brings none.
+const CHATML: &str = "{%- for message in messages -%}\n  \
+    {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' -}}\n\
+    {%- endfor -%}\n{%- if add_generation_prompt -%}\n  {{- '<|im_start|>assistant\n' -}}\n{%- endif -%}";
+/// The largest tokenizer file that is read, in bytes. The largest in use has 35 MB.
+const MAX_FILE: u64 = 256 << 20;
+/// Members of tokenizer_config.json that templates get as variables.
+const SPECIAL_TOKENS: [&str; 7] =
+    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+
+/// Why a model's files cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A file that cannot be opened or read.
+    #[error("{} cannot be read: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's words.
+        source: std::io::Error,
+    },
+    /// A folder without a vocabulary, or a file that is neither.
+    #[error("{}: {reason}", path.display())]
+    NotAModel {
+        /// The folder or file.
+        path: PathBuf,
+        /// What is missing.
+        reason: String,
+    },
+    /// A vocabulary that is broken or of an unknown kind.
+    #[error("vocabulary of {}: {reason}", path.display())]
+    Vocabulary {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A chat template that does not compile.
+    #[error("chat template of {}: {reason}", path.display())]
+    Template {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with the line.
+        reason: String,
+    },
+}
+
+/// What a model's files say of its chat.
+#[derive(Default)]
+struct Sources {
+    plain: Option<String>,
+    with_tools: Option<String>,
+    special: Map<String, Json>,
+}
+
+impl PromptCounter {
+    /// Reads a model's vocabulary and template: from a folder (tokenizer.json with tokenizer_config.json, chat_template.jinja or
+    /// chat_template.json) or from a GGUF file, of which only the header is read.
+    ///
+    /// # Errors
+    /// The file that is missing, broken or not supported, and what is wrong with it.
+    pub fn load(path: &Path) -> Result<Self, LoadError> {
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        if path.is_dir() { Self::load_folder(path, name) } else { Self::load_gguf(path, name) }
+    }
+
+    fn load_folder(path: &Path, name: String) -> Result<Self, LoadError> {
+        let file = path.join("tokenizer.json");
+        let Some(text) = read(&file)? else {
+            let reason = "no tokenizer.json in this folder".into();
+            return Err(LoadError::NotAModel { path: path.into(), reason });
+        };
+        let vocabulary = Vocabulary::from_json(&text);
+        let vocabulary = vocabulary.map_err(|reason| LoadError::Vocabulary { path: file, reason })?;
+        let sources = read_sources(path)?;
+        Self::new(path, name, vocabulary, true, sources)
+    }
+
+    fn load_gguf(path: &Path, name: String) -> Result<Self, LoadError> {
+        let file = File::open(path).map_err(|source| LoadError::Io { path: path.into(), source })?;
+        Self::from_gguf(path, name, BufReader::with_capacity(1 << 16, file))
+    }
+
+    /// A counter from the front of a GGUF file that stands at `path`.
+    pub(super) fn from_gguf(path: &Path, name: String, file: impl Read) -> Result<Self, LoadError> {
+        let metadata = Metadata::read(file)
+            .map_err(|error| LoadError::NotAModel { path: path.into(), reason: error.to_string() })?;
+        let vocabulary = Vocabulary::from_gguf(&metadata)
+            .map_err(|reason| LoadError::Vocabulary { path: path.into(), reason })?;
+        let tokens = metadata.texts("tokenizer.ggml.tokens").unwrap_or_default();
+        let token =
+            |id: &str| metadata.index(&format!("tokenizer.ggml.{id}_token_id")).and_then(|at| tokens.get(at));
+        let mut special = Map::new();
+        for (name, id) in
+            [("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding")]
+        {
+            if let Some(token) = token(id) {
+                special.insert(name.into(), token.as_str().into());
+            }
+        }
+        let template = |name: &str| metadata.text(name).map(str::to_owned);
+        let sources = Sources {
+            plain: template("tokenizer.chat_template").or_else(|| Some(CHATML.into())),
+            with_tools: template("tokenizer.chat_template.tool_use"),
+            special,
+        };
+        Self::new(path, name, vocabulary, false, sources)
+    }
+
+    fn new(
+        path: &Path,
+        name: String,
+        vocabulary: Vocabulary,
+        nfc: bool,
+        sources: Sources,
+    ) -> Result<Self, LoadError> {
+        let Sources { plain, with_tools, special } = sources;
+        let chat = plain
+            .map(|plain| {
+                Ok(Chat {
+                    bytes: plain.len(),
+                    vllm: Templates::compile(&plain, with_tools.as_deref(), Normalisation::Vllm)?,
+                    llama_cpp: Templates::compile(&plain, with_tools.as_deref(), Normalisation::LlamaCpp)?,
+                })
+            })
+            .transpose()
+            .map_err(|reason| LoadError::Template { path: path.into(), reason })?;
+        Ok(Self { name, vocabulary, nfc, special, chat })
+    }
+}
+
+impl Templates {
+    fn compile(plain: &str, with_tools: Option<&str>, normalisation: Normalisation) -> Result<Self, String> {
+        let probed = |source: &str| {
+            let template = Template::compile(source, normalisation)?;
+            Ok::<_, String>(Probed { traits: probe::traits(&template), template })
+        };
+        Ok(Self { plain: probed(plain)?, with_tools: with_tools.map(probed).transpose()? })
+    }
+}
+
+/// A file's bytes; none if there is no such file.
+fn read(path: &Path) -> Result<Option<Vec<u8>>, LoadError> {
+    let failed = |source| LoadError::Io { path: path.into(), source };
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed(error)),
+        Ok(about) if about.len() > MAX_FILE => {
+            let reason = format!("has {} bytes; the limit is {MAX_FILE}", about.len());
+            Err(LoadError::NotAModel { path: path.into(), reason })
+        }
+        Ok(_) => std::fs::read(path).map(Some).map_err(failed),
+    }
+}
+
+/// The templates and special tokens of a folder, in transformers' order of precedence.
+fn read_sources(folder: &Path) -> Result<Sources, LoadError> {
+    let json = |name: &str| -> Result<Json, LoadError> {
+        let path = folder.join(name);
+        let Some(text) = read(&path)? else { return Ok(Json::Null) };
+        serde_json::from_slice(&text)
+            .map_err(|e| LoadError::NotAModel { path, reason: format!("not valid json: {e}") })
+    };
+    let config = json("tokenizer_config.json")?;
+    let mut sources = Sources::default();
+    for name in SPECIAL_TOKENS {
+        let token =
+            config.get(name).and_then(|token| token.as_str().or_else(|| token.get("content")?.as_str()));
+        if let Some(token) = token {
+            sources.special.insert(name.into(), token.into());
+        }
+    }
+    let path = folder.join("chat_template.jinja");
+    if let Some(text) = read(&path)? {
+        let text =
+            String::from_utf8(text).map_err(|_| LoadError::Template { path, reason: "not utf-8".into() })?;
+        sources.plain = Some(text);
+        return Ok(sources);
+    }
+    let from_file = json("chat_template.json")?;
+    let field = from_file.get("chat_template").or_else(|| config.get("chat_template"));
+    match field {
+        Some(Json::String(source)) => sources.plain = Some(source.clone()),
+        Some(Json::Array(named)) => {
+            let find = |wanted: &str| {
+                let found = named.iter().find(|entry| entry["name"] == wanted)?;
+                found["template"].as_str().map(str::to_owned)
+            };
+            sources.plain = find("default");
+            sources.with_tools = find("tool_use");
+        }
+        _ => {}
+    }
+    Ok(sources)
+}

@@ -1,0 +1,288 @@
+//! Writes a parsed template out again: the expressions, with what can grow in them weighed. See [`super::harden`].
+
+use std::fmt::Write;
+
+use minijinja::machinery::ast::{BinOpKind, CallArg, CompareOpKind, Expr, UnaryOpKind};
+use minijinja::value::ValueKind;
+
+use super::printer::{Printed, Printer};
+
+/// Charges for a value that is about to be copied, and gives it back.
+pub(super) const HELD: &str = "__held";
+/// Charges for a text that is about to be looked through, and gives it back.
+pub(super) const READ: &str = "__read";
+/// Checks what is put into a list or a mapping, and gives it back.
+pub(super) const NESTED: &str = "__nested";
+/// Checks what a namespace is given to keep, and gives it back.
+pub(super) const KEPT: &str = "__kept";
+/// `a ~ b`
+pub(super) const JOINED: &str = "__joined";
+/// `a * b`
+pub(super) const TIMES: &str = "__times";
+/// `a[start:stop:step]`
+pub(super) const SLICED: &str = "__sliced";
+
+/// Filters that do not copy the list that they are given.
+const COPY_NOTHING: [&str; 6] = ["length", "count", "first", "last", "default", "d"];
+
+impl Printer {
+    pub(super) fn expression(&mut self, expression: &Expr<'_>) -> Printed {
+        match expression {
+            Expr::Var(var) => self.name(var.id),
+            Expr::Const(constant) => self.constant(&constant.value),
+            Expr::Slice(slice) => {
+                self.put(SLICED);
+                self.put("(");
+                self.expression(&slice.expr)?;
+                for bound in [&slice.start, &slice.stop, &slice.step] {
+                    self.put(", ");
+                    match bound {
+                        Some(bound) => self.expression(bound)?,
+                        None => self.put("none"),
+                    }
+                }
+                self.put(")");
+                Ok(())
+            }
+            Expr::UnaryOp(unary) => {
+                self.put(match unary.op {
+                    UnaryOpKind::Not => "(not ",
+                    UnaryOpKind::Neg => "(-",
+                });
+                self.expression(&unary.expr)?;
+                self.put(")");
+                Ok(())
+            }
+            Expr::BinOp(binary) => self.binary(binary.op, &binary.left, &binary.right),
+            Expr::Compare(compare) => {
+                self.put("(");
+                self.expression(&compare.expr)?;
+                for step in &compare.ops {
+                    self.put(match step.op {
+                        CompareOpKind::Eq => " == ",
+                        CompareOpKind::Ne => " != ",
+                        CompareOpKind::Lt => " < ",
+                        CompareOpKind::Lte => " <= ",
+                        CompareOpKind::Gt => " > ",
+                        CompareOpKind::Gte => " >= ",
+                        CompareOpKind::In => " in ",
+                        CompareOpKind::NotIn => " not in ",
+                    });
+                    self.held(&step.expr)?;
+                }
+                self.put(")");
+                Ok(())
+            }
+            Expr::IfExpr(choice) => {
+                self.put("(");
+                self.expression(&choice.true_expr)?;
+                self.put(" if ");
+                self.expression(&choice.test_expr)?;
+                if let Some(otherwise) = &choice.false_expr {
+                    self.put(" else ");
+                    self.expression(otherwise)?;
+                }
+                self.put(")");
+                Ok(())
+            }
+            Expr::Filter(_) => {
+                self.put("(");
+                self.filter_chain(expression)?;
+                self.put(")");
+                Ok(())
+            }
+            Expr::Test(test) => {
+                self.put("((");
+                self.expression(&test.expr)?;
+                self.put(") is ");
+                // Tests may be called like operators: `is eq(1)` is the same test as `is ==(1)`.
+                self.put(test.name);
+                if !test.args.is_empty() {
+                    self.arguments(&test.args)?;
+                }
+                self.put(")");
+                Ok(())
+            }
+            Expr::GetAttr(get) => {
+                self.expression(&get.expr)?;
+                self.put(".");
+                self.put(get.name);
+                Ok(())
+            }
+            Expr::GetItem(get) => {
+                self.expression(&get.expr)?;
+                self.put("[");
+                self.expression(&get.subscript_expr)?;
+                self.put("]");
+                Ok(())
+            }
+            Expr::Call(call) => self.call(&call.expr, &call.args),
+            Expr::List(list) => {
+                self.put("[");
+                self.separated(&list.items, Self::nested)?;
+                self.put("]");
+                Ok(())
+            }
+            Expr::Map(map) => {
+                self.put("{");
+                let pairs: Vec<_> = map.keys.iter().zip(&map.values).collect();
+                self.separated(&pairs, |own, (key, value)| {
+                    own.expression(key)?;
+                    own.put(": ");
+                    own.nested(value)
+                })?;
+                self.put("}");
+                Ok(())
+            }
+        }
+    }
+
+    fn constant(&mut self, value: &minijinja::Value) -> Printed {
+        match value.kind() {
+            ValueKind::String => self.literal(value.as_str().unwrap_or_default()),
+            ValueKind::None => self.put("none"),
+            ValueKind::Bool => self.put(if value.is_true() { "true" } else { "false" }),
+            ValueKind::Number if value.is_integer() => self.put(&value.to_string()),
+            ValueKind::Number => {
+                let number = f64::try_from(value.clone()).map_err(|e| e.to_string())?;
+                // Debug keeps the point or the exponent that makes it a float.
+                write!(self.out, "{number:?}").map_err(|e| e.to_string())?;
+            }
+            kind => return Err(format!("template has a constant of kind {kind}")),
+        }
+        Ok(())
+    }
+
+    fn binary(&mut self, op: BinOpKind, left: &Expr<'_>, right: &Expr<'_>) -> Printed {
+        let (sign, weighed) = match op {
+            BinOpKind::Concat => return self.function(JOINED, [left, right]),
+            BinOpKind::Mul => return self.function(TIMES, [left, right]),
+            BinOpKind::Add => (" + ", true),
+            BinOpKind::In => (" in ", true),
+            BinOpKind::Eq => (" == ", false),
+            BinOpKind::Ne => (" != ", false),
+            BinOpKind::Lt => (" < ", false),
+            BinOpKind::Lte => (" <= ", false),
+            BinOpKind::Gt => (" > ", false),
+            BinOpKind::Gte => (" >= ", false),
+            BinOpKind::ScAnd => (" and ", false),
+            BinOpKind::ScOr => (" or ", false),
+            BinOpKind::Sub => (" - ", false),
+            BinOpKind::Div => (" / ", false),
+            BinOpKind::FloorDiv => (" // ", false),
+            BinOpKind::Rem => (" % ", false),
+            BinOpKind::Pow => (" ** ", false),
+        };
+        // What is added to a number is a number.
+        let weighed = weighed && !is_number(left) && !is_number(right);
+        let operand = if weighed { Self::held } else { Self::expression };
+        self.put("(");
+        operand(self, left)?;
+        self.put(sign);
+        operand(self, right)?;
+        self.put(")");
+        Ok(())
+    }
+
+    /// `base|filter(…)|filter(…)`; inside a filter block there is no base.
+    pub(super) fn filter_chain(&mut self, expression: &Expr<'_>) -> Printed {
+        let Expr::Filter(filter) = expression else { return self.held(expression) };
+        if let Some(base) = &filter.expr {
+            match base {
+                Expr::Filter(_) => self.filter_chain(base)?,
+                // Templates ask for the length of all messages at each message.
+                _ if COPY_NOTHING.contains(&filter.name) => self.function(READ, [base])?,
+                _ => self.held(base)?,
+            }
+            self.put("|");
+        }
+        self.put(filter.name);
+        if !filter.args.is_empty() {
+            self.arguments(&filter.args)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn call(&mut self, callee: &Expr<'_>, args: &[CallArg<'_>]) -> Printed {
+        match callee {
+            Expr::Var(var) if matches!(var.id, "namespace" | "dict") => {
+                self.put(var.id);
+                let check = if var.id == "dict" { NESTED } else { KEPT };
+                self.put("(");
+                self.separated(args, |own, arg| match arg {
+                    CallArg::Kwarg(name, value) => {
+                        own.put(name);
+                        own.put("=");
+                        own.function(check, [value])
+                    }
+                    CallArg::Pos(value) => own.function(NESTED, [value]),
+                    _ => Err(format!("template calls {} with a list of arguments", var.id)),
+                })?;
+                self.put(")");
+                return Ok(());
+            }
+            // A method: what it is called on is what it copies.
+            Expr::GetAttr(get) => {
+                match &get.expr {
+                    Expr::Var(var) if var.id == "loop" => self.put("loop"),
+                    base => self.held(base)?,
+                }
+                self.put(".");
+                self.put(get.name);
+            }
+            _ => self.expression(callee)?,
+        }
+        self.arguments(args)
+    }
+
+    pub(super) fn arguments(&mut self, args: &[CallArg<'_>]) -> Printed {
+        self.put("(");
+        self.separated(args, |own, arg| match arg {
+            CallArg::Pos(value) => own.expression(value),
+            CallArg::Kwarg(name, value) => {
+                own.put(name);
+                own.put("=");
+                own.expression(value)
+            }
+            CallArg::PosSplat(value) => {
+                own.put("*");
+                own.expression(value)
+            }
+            CallArg::KwargSplat(value) => {
+                own.put("**");
+                own.expression(value)
+            }
+        })?;
+        self.put(")");
+        Ok(())
+    }
+
+    fn held(&mut self, expression: &Expr<'_>) -> Printed {
+        match expression {
+            // Constants are as long as the template, which is bounded; numbers have no size.
+            Expr::Const(constant) if constant.value.kind() != ValueKind::String => {
+                self.expression(expression)
+            }
+            _ => self.function(HELD, [expression]),
+        }
+    }
+
+    fn nested(&mut self, expression: &Expr<'_>) -> Printed {
+        match expression {
+            Expr::Const(_) => self.expression(expression),
+            _ => self.function(NESTED, [expression]),
+        }
+    }
+
+    pub(super) fn function<const N: usize>(&mut self, name: &str, args: [&Expr<'_>; N]) -> Printed {
+        self.put(name);
+        self.put("(");
+        self.separated(&args, |own, arg| own.expression(arg))?;
+        self.put(")");
+        Ok(())
+    }
+}
+
+fn is_number(expression: &Expr<'_>) -> bool {
+    matches!(expression, Expr::Const(constant) if constant.value.kind() == ValueKind::Number)
+}

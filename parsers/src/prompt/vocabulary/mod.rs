@@ -1,0 +1,182 @@
+//! A model's vocabulary: text in, number of tokens out, as the model's own tokenizer has it.
+//!
+//! Read from a tokenizer.json or from a GGUF file's metadata. The library (tokenizers 1.0.0-rc.3) holds the model and the special
+//! tokens; the steps are run here, so that one vocabulary serves both engines: vLLM normalises to NFC, llama.cpp never does.
+//!
+//! Files are not trusted: what would make the library panic or allocate by a number in the file is refused before it sees it.
+
+mod gguf;
+mod json;
+mod splitter;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use parking_lot::Mutex;
+use tokenizers::normalizers::unicode::NFC;
+use tokenizers::pipeline::{
+    Model, Normalizer, NormalizerChain, PipelineModelScratch, PipelinePreTokenizer as Splitter,
+    PipelineToken, PipelineTokenizer, PreTokenizer, PreTokenizerScratch, Segment, Span,
+    SpecialSegmentIterator,
+};
+use tokenizers::utils::byte_level::BYTES_CHAR_LOOKUP;
+
+/// Ids from here on are refused: the library makes tables as long as the largest id.
+const MAX_ID: u64 = 1 << 22;
+/// The longest token that the library takes, in bytes.
+const MAX_TOKEN: usize = u16::MAX as usize;
+/// The most working buffers that are kept for reuse, about one per counting thread.
+const MAX_POOLED: usize = 8;
+
+/// A vocabulary that counts.
+pub(super) struct Vocabulary {
+    tokenizer: PipelineTokenizer,
+    splitter: Splitter,
+    /// Whether the model's tokenizer.json normalises to NFC. vLLM does as it says; llama.cpp never does.
+    nfc: bool,
+    /// Bytes that are no tokens.
+    gaps: Gaps,
+    /// How many tokens encoding puts around a text: BOS, EOS.
+    around: u64,
+    model: &'static str,
+    size: usize,
+    pool: Mutex<Vec<Scratch>>,
+}
+
+/// A byte-level vocabulary should have a token for every byte. SmolLM2's lacks eight: the library refuses it, so they are put in with
+/// ids of their own and told apart in the count. llama.cpp leaves such bytes out; transformers makes them the unknown token, if any.
+#[derive(Clone, Debug, Default)]
+struct Gaps {
+    ids: std::ops::Range<u32>,
+    has_unknown: bool,
+}
+
+#[derive(Default)]
+struct Scratch {
+    split: PreTokenizerScratch,
+    spans: Vec<Span>,
+    model: PipelineModelScratch,
+    tokens: Vec<PipelineToken>,
+}
+
+impl std::fmt::Debug for Vocabulary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Vocabulary({}, {} tokens)", self.model, self.size)
+    }
+}
+
+impl Vocabulary {
+    /// Gives the vocabulary back if it can count: what the library cannot run shows here and not in the middle of a request.
+    fn proven(self) -> Result<Self, String> {
+        guarded(|| self.count("Ab 12\u{e9}\n", true).map_err(Into::into))?;
+        Ok(self)
+    }
+
+    /// The kind of vocabulary: `bpe`, `unigram`.
+    pub(super) fn model(&self) -> &'static str {
+        self.model
+    }
+
+    /// How many tokens there are.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// How many tokens encoding puts around a text that is not a rendered chat.
+    pub(super) fn around(&self) -> u64 {
+        self.around
+    }
+
+    /// How many tokens `text` has, nothing added. Special tokens that stand in it count as what they are, as both engines have it.
+    ///
+    /// # Errors
+    /// The library's words; so far only for runs of white space of a million characters, at patterns that it has no scanner for.
+    pub(super) fn count(&self, text: &str, for_vllm: bool) -> Result<u64, String> {
+        let mut scratch = self.pool.lock().pop().unwrap_or_else(|| Scratch {
+            model: self.tokenizer.get_model().init_scratch(),
+            ..Scratch::default()
+        });
+        let counted = self.count_segments(text, for_vllm, &mut scratch);
+        let mut pool = self.pool.lock();
+        if pool.len() < MAX_POOLED {
+            pool.push(scratch);
+        }
+        counted.map_err(|error| format!("the vocabulary cannot count this text: {error}"))
+    }
+
+    fn count_segments(&self, text: &str, for_vllm: bool, scratch: &mut Scratch) -> tokenizers::Result<u64> {
+        let nfc = for_vllm && self.nfc;
+        let gaps_count = for_vllm && self.gaps.has_unknown;
+        let added = self.tokenizer.get_added_vocabulary();
+        let normalizers = NormalizerChain(self.tokenizer.get_normalizers());
+        let mut count = 0;
+        for segment in SpecialSegmentIterator::new(text, added, false, false) {
+            let Segment::Text { text, input_offset } = segment else {
+                count += 1;
+                continue;
+            };
+            let text = if nfc { NFC.normalize(text, input_offset)? } else { Cow::Borrowed(text) };
+            let text = normalizers.normalize(&text, input_offset)?;
+            for segment in SpecialSegmentIterator::new(&text, added, true, false) {
+                count += match segment {
+                    Segment::SpecialToken(_) => 1,
+                    Segment::Text { text, .. } => self.count_words(text, gaps_count, scratch)?,
+                };
+            }
+        }
+        Ok(count)
+    }
+
+    fn count_words(&self, text: &str, gaps_count: bool, scratch: &mut Scratch) -> tokenizers::Result<u64> {
+        // Spans are 32 bits wide.
+        if u32::try_from(text.len()).is_err() {
+            return Err(format!("it has {} bytes; the limit is {}", text.len(), u32::MAX).into());
+        }
+        scratch.spans.clear();
+        scratch.tokens.clear();
+        self.splitter.pre_tokenize(text, &mut scratch.split, &mut scratch.spans)?;
+        self.tokenizer.get_model().tokenize_spans(
+            text,
+            &scratch.spans,
+            &mut scratch.model,
+            &mut scratch.tokens,
+        )?;
+        let is_gap = |token: &&PipelineToken| self.gaps.ids.contains(&token.id());
+        let left_out = match gaps_count || self.gaps.ids.is_empty() {
+            true => 0,
+            false => scratch.tokens.iter().filter(is_gap).count(),
+        };
+        Ok((scratch.tokens.len() - left_out) as u64)
+    }
+}
+
+/// The tokens of the bytes that UTF-8 has and the vocabulary has not.
+fn missing_bytes(known: impl Fn(&str) -> bool) -> Vec<String> {
+    let bytes = (0..=0xF4_u8).filter(|byte| !matches!(byte, 0xC0 | 0xC1));
+    bytes.map(|byte| BYTES_CHAR_LOOKUP[usize::from(byte)].to_string()).filter(|token| !known(token)).collect()
+}
+
+/// Runs a part of the library that builds tables. A release candidate may panic on what it did not foresee.
+fn guarded<T>(build: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
+    match catch_unwind(AssertUnwindSafe(build)) {
+        Ok(built) => built.map_err(|error| error.to_string()),
+        Err(_) => Err("the tokenizer library failed on this vocabulary".into()),
+    }
+}
+
+fn check_token(token: &str) -> Result<(), String> {
+    if token.len() > MAX_TOKEN {
+        return Err(format!("a token has {} bytes; the limit is {MAX_TOKEN}", token.len()));
+    }
+    Ok(())
+}
+
+/// The two tokens of a merge and what they make must be tokens.
+fn check_merge(rank: usize, left: &str, right: &str, known: impl Fn(&str) -> bool) -> Result<(), String> {
+    match [left, right, &format!("{left}{right}")].into_iter().find(|token| !known(token)) {
+        None => Ok(()),
+        Some(unknown) => Err(format!("merge {rank} names {unknown:?}, which is no token")),
+    }
+}

@@ -1,0 +1,161 @@
+//! `switchback check`: what a configuration means. Every complaint at once; else what listens where, what the backends say
+//! of themselves, and which prompt lengths go where.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use switchback_policies::decision::decide;
+use switchback_policies::facts::{BackendFacts, BackendState, PromptSize, RequestFacts};
+
+use super::serve::{find, load};
+use super::{Failed, say};
+use crate::app::App;
+use crate::backend::Backend;
+use crate::backend::client::Tcp;
+
+pub(super) async fn run(file: Option<PathBuf>) -> Result<(), Failed> {
+    let file = find(file)
+        .context("there is no configuration to check\nhint: --config FILE, or ./switchback.toml")?;
+    let config = load(&file)?;
+    let app = App::new(config, Arc::new(Tcp));
+    app.probe_all().await;
+    app.vocabularies.loaded().await;
+    let server = &app.config.server;
+    let keys = match server.keys.len() {
+        0 if server.open => "open to everybody".to_owned(),
+        0 => "no keys: loopback names only".to_owned(),
+        count => format!("{count} keys"),
+    };
+    say(format_args!("{}: good\nlistens on {}, {keys}\n", file.display(), server.listen));
+    for backend in app.fleet.all() {
+        tell_backend(backend);
+    }
+    let everything: Vec<usize> = (0..app.fleet.all().len()).collect();
+    if app.config.models.is_empty() {
+        tell_routes(&app, "any model", &everything);
+    }
+    for model in &app.config.models {
+        tell_routes(&app, &format!("model {}", model.name), &model.backends);
+    }
+    for client in &app.config.clients {
+        if let Some(backends) = &client.backends {
+            tell_routes(&app, &format!("client {}", client.name), backends);
+        }
+    }
+    Ok(())
+}
+
+fn tell_backend(backend: &Arc<Backend>) {
+    let found = backend.found();
+    let facts = backend.facts();
+    let version = found.version.map(|version| format!(" {version}")).unwrap_or_default();
+    say(format_args!(
+        "{} at {}: {}, {}{version}",
+        facts.name,
+        backend.config.authority,
+        facts.state,
+        backend.engine()
+    ));
+    let number = |name: &str, value: Option<u64>| value.map(|value| format!("{name} {value}"));
+    let soft = facts
+        .accumulated
+        .map(|limit| format!("conversation {}{}", limit.tokens, if limit.soft { " (soft)" } else { "" }));
+    let limits: Vec<String> = [
+        number("window", facts.window),
+        number("single prompt", facts.single),
+        soft,
+        number("all together", facts.resident),
+        number("slots", facts.slots),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let names = backend.names();
+    say(format_args!(
+        "    serves {}",
+        if names.is_empty() { "nothing that it told".to_owned() } else { names.join(", ") }
+    ));
+    say(format_args!(
+        "    {}",
+        if limits.is_empty() { "no limit is known".to_owned() } else { limits.join(", ") }
+    ));
+    if let Some(speed) = facts.speed {
+        say(format_args!(
+            "    first token after {:.1} s of 10000, {:.0} s of 90000 tokens; {} tokens a second",
+            speed.seconds(10_000, 0),
+            speed.seconds(90_000, 0),
+            speed.decode
+        ));
+    }
+    if let Some(load) = backend.told_load() {
+        say(format_args!("    now {} requests running, {} waiting", load.running, load.waiting));
+    }
+    if let (Some(said), Some(found)) = (backend.config.engine, found.engine)
+        && said != found
+    {
+        say(format_args!("    caution: configured as {said}, but it answers like {found}"));
+    }
+    for caution in backend.config.preset.iter().flat_map(|preset| &preset.cautions) {
+        say(format_args!("    caution: {caution}"));
+    }
+    say("");
+}
+
+/// The lengths at which the answer changes, found by asking the decision itself around every limit.
+fn tell_routes(app: &App, whose: &str, positions: &[usize]) {
+    let backends: Vec<BackendFacts> = app
+        .fleet
+        .at(positions)
+        .iter()
+        // What goes where when all are there: who is down now is told above.
+        .map(|backend| BackendFacts { state: BackendState::Up, ..backend.facts() })
+        .collect();
+    for (what, agent) in [("chat", false), ("agent with tools", true)] {
+        say(format_args!("{whose}, {what}: prompt tokens → backends in turn"));
+        let order = |tokens: u64| {
+            let request = RequestFacts { agent, ..RequestFacts::plain(PromptSize::Exact(tokens)) };
+            let decision = decide(&request, &backends, app.config.answer.settings);
+            let names = decision.choices.iter().map(|choice| backends[choice.candidate.backend].name.clone());
+            names.collect::<Vec<_>>().join(", ")
+        };
+        for (from, to) in stretches(&backends, &order) {
+            let names = order(from);
+            let names = if names.is_empty() { "refused: context_length_exceeded".to_owned() } else { names };
+            match to {
+                Some(to) => say(format_args!("    {from:>9} – {to:<9} {names}")),
+                None => say(format_args!("    {from:>9} and more  {names}")),
+            }
+        }
+    }
+    say("");
+}
+
+/// Stretches of lengths with one order each. The order is looked at on a grid and at every limit, and each change is then
+/// narrowed down by halving.
+fn stretches(backends: &[BackendFacts], order: &dyn Fn(u64) -> String) -> Vec<(u64, Option<u64>)> {
+    let limits = backends.iter().flat_map(|backend| {
+        let soft = backend.accumulated.map(|limit| limit.tokens);
+        [backend.window, backend.single, backend.resident, soft]
+    });
+    let mut points: Vec<u64> = (0..=300).map(|step| step * 1000).collect();
+    points.extend(limits.flatten().flat_map(|limit| [limit, limit + 1]));
+    points.sort_unstable();
+    points.dedup();
+    let mut stretches = Vec::new();
+    let mut from = 0;
+    for pair in points.windows(2) {
+        let (mut low, mut high) = (pair[0], pair[1]);
+        if order(low) == order(high) {
+            continue;
+        }
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if order(middle) == order(low) { low = middle } else { high = middle }
+        }
+        stretches.push((from, Some(low)));
+        from = high;
+    }
+    stretches.push((from, None));
+    stretches
+}

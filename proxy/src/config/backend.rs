@@ -1,0 +1,117 @@
+//! `[[backend]]`: where it is, what it is, and what it survives.
+
+use http::uri::{Authority, Uri};
+use switchback_parsers::diagnosis::Engine;
+
+use super::{Backend, Limits, file, secret};
+use crate::preset::{self, Preset};
+
+/// Checks one entry; `None` if it cannot even be reached.
+pub(super) fn check(written: file::Backend, complaints: &mut Vec<String>) -> Option<Backend> {
+    let known = written.preset.as_deref().map(|slug| (slug, preset::get(slug)));
+    let preset: Option<&'static Preset> = known.and_then(|(_, preset)| preset);
+    // `vllm/dual` is called `dual` if nobody names it.
+    let variant = preset.and_then(|preset| preset.slug.rsplit('/').next());
+    let name = written.name.or(variant.map(str::to_owned)).unwrap_or_default();
+    let mut complain = |text: String| complaints.push(format!("[[backend]] {name}: {text}"));
+    if name.is_empty() {
+        complain("has no name".to_owned());
+    } else if !name.bytes().all(|byte| byte.is_ascii_graphic()) {
+        complain("a name is one word of visible ascii characters, since it is sent in headers".to_owned());
+    }
+    if let Some((slug, None)) = known {
+        let near =
+            preset::nearest(slug).map(|near| format!("\nhint: did you mean {near}?")).unwrap_or_default();
+        complain(format!("there is no preset {slug}{near}"));
+    }
+    let engine = match written.engine.as_deref().map(str::parse::<Engine>) {
+        Some(Ok(engine)) => Some(engine),
+        Some(Err(_)) => {
+            complain(format!(
+                "unknown engine \"{}\"\nhint: vllm, llama-cpp, ik-llama, sglang, ollama, lm-studio, tgi or other; absent: \
+                 it is asked",
+                written.engine.as_deref().unwrap_or_default()
+            ));
+            None
+        }
+        None => None,
+    };
+    let limits = Limits {
+        single: written.limit.single,
+        accumulated: written.limit.accumulated,
+        resident: written.limit.resident,
+    };
+    for (key, value) in [
+        ("window", written.window),
+        ("limit.single", limits.single),
+        ("limit.accumulated", limits.accumulated),
+        ("limit.resident", limits.resident),
+    ] {
+        if value == Some(0) {
+            complain(format!("{key} must be above 0"));
+        }
+    }
+    if let (Some(single), Some(window)) = (limits.single, written.window)
+        && single > window
+    {
+        complain(format!("limit.single {single} is above the window {window}"));
+    }
+    let key = match written.api_key_env.as_deref().map(secret::keys_from_env) {
+        Some(Ok(mut keys)) if keys.len() == 1 => keys.pop().map(|key| key.secret),
+        Some(Ok(_)) => {
+            complain("api_key_env holds several keys, a backend takes one".to_owned());
+            None
+        }
+        Some(Err(problem)) => {
+            complain(format!("api_key_env: {problem}"));
+            None
+        }
+        None => None,
+    };
+    let url = written.url.or(preset.map(|preset| format!("http://127.0.0.1:{}", preset.port)));
+    let Some(url) = url else {
+        complain("has no url\nhint: e.g. url = \"http://127.0.0.1:8000\"".to_owned());
+        return None;
+    };
+    match address(&url) {
+        Ok((authority, prefix)) => Some(Backend {
+            authority,
+            prefix,
+            preset,
+            engine,
+            window: written.window,
+            limits,
+            model: written.model,
+            images: written.images,
+            key,
+            name,
+        }),
+        Err(problem) => {
+            complain(format!("url \"{url}\": {problem}\nhint: e.g. \"http://127.0.0.1:8000\""));
+            None
+        }
+    }
+}
+
+/// Host and port, and the path before `/v1`. People paste base URLs with and without `/v1`; both mean the same.
+fn address(url: &str) -> Result<(Authority, String), &'static str> {
+    let uri: Uri = url.trim().parse().map_err(|_| "not a url")?;
+    match uri.scheme_str() {
+        Some("http") => {}
+        Some("https") => return Err("https to backends is not supported: they are reached over http"),
+        _ => return Err("must start with http://"),
+    }
+    let authority = uri.authority().ok_or("has no host")?;
+    if authority.as_str().contains('@') {
+        return Err("must not hold a user or password: use api_key_env");
+    }
+    if uri.query().is_some() {
+        return Err("must not hold a query");
+    }
+    let host = authority.host();
+    let port = authority.port_u16().unwrap_or(80);
+    let authority: Authority = format!("{host}:{port}").parse().map_err(|_| "has no usable host")?;
+    let path = uri.path().trim_end_matches('/');
+    let prefix = path.strip_suffix("/v1").unwrap_or(path).trim_end_matches('/');
+    Ok((authority, prefix.to_owned()))
+}
