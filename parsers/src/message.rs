@@ -38,12 +38,18 @@ impl<'a> Message<'a> {
         self.content().into_iter().flat_map(Value::elements)
     }
 
-    /// Whether a part is an image: `image_url` (chat), `input_image` (responses), `image` (messages), also inside a
-    /// tool result.
+    /// The parts that are images: `image_url` (chat), `input_image` (responses), `image` (messages), also inside a tool
+    /// result.
+    pub fn images(self) -> impl Iterator<Item = Value<'a>> {
+        let within = |part: Value<'a>| part.get("content").into_iter().flat_map(Value::elements);
+        self.parts()
+            .flat_map(move |part| std::iter::once(part).chain(within(part)))
+            .filter(|part| is_image(*part))
+    }
+
+    /// Whether there is any.
     pub fn has_image(self) -> bool {
-        self.parts().any(|part| {
-            is_image(part) || part.get("content").into_iter().flat_map(Value::elements).any(is_image)
-        })
+        self.images().next().is_some()
     }
 
     /// The calls of an assistant message.

@@ -7,6 +7,7 @@
 //!
 //! Then: `cargo test -p switchback-parsers --test real_counts -- --ignored`.
 
+#[cfg(test)]
 mod recorded;
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use recorded::compare;
 use switchback_parsers::prompt::{Normalisation, PromptCounter};
 
+#[cfg(test)]
 fn load(variable: &str) -> PromptCounter {
     let path = std::env::var_os(variable).unwrap_or_else(|| panic!("{variable} must name the model's files"));
     PromptCounter::load(&PathBuf::from(path)).expect("the model loads")
@@ -23,7 +25,11 @@ fn load(variable: &str) -> PromptCounter {
 #[ignore = "needs SWITCHBACK_REAL_QWEN3"]
 fn qwen3_has_as_many_tokens_as_vllm_says() {
     let counter = load("SWITCHBACK_REAL_QWEN3");
-    assert!(counter.describe().ends_with(": bpe, 151669 tokens, template of 4116 bytes"), "{}", counter.describe());
+    assert!(
+        counter.describe().ends_with(": bpe, 151669 tokens, template of 4116 bytes"),
+        "{}",
+        counter.describe()
+    );
     compare(&counter, Normalisation::Vllm, "qwen3_vllm");
 }
 
@@ -31,6 +37,10 @@ fn qwen3_has_as_many_tokens_as_vllm_says() {
 #[ignore = "needs SWITCHBACK_REAL_GGUF"]
 fn smollm2_has_as_many_tokens_as_llama_cpp_says() {
     let counter = load("SWITCHBACK_REAL_GGUF");
-    assert!(counter.describe().ends_with(": bpe, 49152 tokens, template of 368 bytes"), "{}", counter.describe());
+    assert!(
+        counter.describe().ends_with(": bpe, 49152 tokens, template of 368 bytes"),
+        "{}",
+        counter.describe()
+    );
     compare(&counter, Normalisation::LlamaCpp, "smollm2_llama_cpp");
 }

@@ -10,6 +10,7 @@
 //! | `qwen3_vllm` | vLLM 0.32.0 render server, with Qwen3's tokenizer: see `real_counts.rs` |
 //! | `smollm2_llama_cpp` | llama.cpp server (b11549), `/v1/chat/completions/input_tokens` with SmolLM2: see `real_counts.rs` |
 
+#[cfg(test)]
 mod recorded;
 
 use std::path::Path;
@@ -17,6 +18,7 @@ use std::path::Path;
 use recorded::{compare, records};
 use switchback_parsers::prompt::{CountError, Normalisation, PromptCounter, TokenCount, bounds};
 
+#[cfg(test)]
 fn tiny() -> PromptCounter {
     PromptCounter::load(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tiny"))).unwrap()
 }
@@ -44,11 +46,16 @@ fn every_count_lies_between_its_bounds() {
     let counter = tiny();
     for record in records() {
         let bounds = bounds(&record.request);
-        let recorded = ["tiny_vllm", "qwen3_vllm", "smollm2_llama_cpp"].map(|name| record.answer[name].as_u64());
+        let recorded =
+            ["tiny_vllm", "qwen3_vllm", "smollm2_llama_cpp"].map(|name| record.answer[name].as_u64());
         let ours = [Normalisation::Vllm, Normalisation::LlamaCpp]
             .map(|engine| counter.count_chat(&record.request, engine).ok().map(TokenCount::low));
         for count in recorded.into_iter().chain(ours).flatten() {
-            assert!(bounds.low() <= count && count <= bounds.high(), "{count} is not in {bounds}: {}", record.line);
+            assert!(
+                bounds.low() <= count && count <= bounds.high(),
+                "{count} is not in {bounds}: {}",
+                record.line
+            );
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use crate::budget;
-use crate::facts::{BackendFacts, RequestFacts};
+use crate::facts::{BackendFacts, Images, RequestFacts};
 use crate::routing::{self, BackendIndex, Candidate, Refusal};
 
 /// What the operator set for all decisions.
@@ -23,6 +23,8 @@ pub struct Settings {
 pub enum Rule {
     /// The output limit becomes this many tokens.
     LimitOutput(u64),
+    /// A word stands in place of each picture.
+    ReplaceImages,
 }
 
 /// A candidate with its rules.
@@ -62,9 +64,12 @@ pub enum Unserved {
 pub fn decide(request: &RequestFacts, backends: &[BackendFacts], settings: Settings) -> Decision {
     let routing = routing::rank(request, backends, settings.headroom);
     let choices = routing.candidates.into_iter().map(|candidate| {
-        let window = backends.get(candidate.backend).and_then(|facts| facts.window);
+        let backend = backends.get(candidate.backend);
+        let window = backend.and_then(|facts| facts.window);
         let clamped = budget::clamp(request.output, request.prompt, window, settings.margin);
-        Choice { candidate, rules: clamped.map(Rule::LimitOutput).into_iter().collect() }
+        let blind = request.images == Images::Old && backend.is_some_and(|facts| !facts.images);
+        let rules = clamped.map(Rule::LimitOutput).into_iter().chain(blind.then_some(Rule::ReplaceImages));
+        Choice { rules: rules.collect(), candidate }
     });
     Decision { choices: choices.collect(), refusals: routing.refusals }
 }
@@ -100,6 +105,7 @@ impl Decision {
                 Rule::LimitOutput(tokens) => {
                     let _ = write!(text, ", output cut to {tokens}");
                 }
+                Rule::ReplaceImages => text.push_str(", pictures replaced by a word"),
             }
         }
         text

@@ -60,6 +60,27 @@ impl fmt::Display for PromptSize {
     }
 }
 
+/// The images of a prompt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Images {
+    /// There is none.
+    #[default]
+    None,
+    /// Only in turns that were answered long ago: a backend that reads none can go on with a word in their place.
+    Old,
+    /// In what is to be answered now.
+    New,
+}
+
+/// Where a conversation has been answered last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// Position of the backend in the list that goes with these facts.
+    pub backend: usize,
+    /// Tokens of the conversation that it is likely to remember.
+    pub cached: u64,
+}
+
 /// What a decision needs to know of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestFacts {
@@ -67,8 +88,10 @@ pub struct RequestFacts {
     pub prompt: PromptSize,
     /// Output tokens that the client asked for, if it said so.
     pub output: Option<u64>,
-    /// The prompt holds an image.
-    pub images: bool,
+    /// The images in the prompt.
+    pub images: Images,
+    /// Where the conversation has been.
+    pub home: Option<Home>,
     /// An agent's turn: tools are declared, so the conversation will grow by tool results.
     pub agent: bool,
     /// Whether somebody waits for the answer.
@@ -81,7 +104,15 @@ impl RequestFacts {
     /// A plain, interactive request of so many tokens.
     #[must_use]
     pub fn plain(prompt: PromptSize) -> Self {
-        Self { prompt, output: None, images: false, agent: false, class: Class::Interactive, may_fill: false }
+        Self {
+            prompt,
+            output: None,
+            images: Images::None,
+            home: None,
+            agent: false,
+            class: Class::Interactive,
+            may_fill: false,
+        }
     }
 
     /// Output tokens to plan with. Agents ask for 32,000 or 65,536 whatever they need, and answer with a call of a few

@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 use switchback_policies::client::Class;
 use switchback_policies::decision::{Decision, Settings, Unserved, decide};
-use switchback_policies::facts::{BackendFacts, BackendState, Limit, Load, PromptSize, RequestFacts};
+use switchback_policies::facts::{
+    BackendFacts, BackendState, Home, Images, Limit, Load, PromptSize, RequestFacts,
+};
 
 const SETTINGS: Settings = Settings { headroom: 0, margin: 64 };
 
@@ -74,7 +76,7 @@ fn a_backend_that_is_down_is_the_last_resort_and_one_that_loads_the_one_before()
 fn images_go_only_where_they_are_read() {
     let mut fleet = fleet();
     fleet[0].images = false;
-    let picture = RequestFacts { images: true, ..request(900) };
+    let picture = RequestFacts { images: Images::New, ..request(900) };
     check(&fleet, picture, &["dual", "llama"]);
     for backend in &mut fleet {
         backend.images = false;
@@ -148,15 +150,20 @@ fn any_request() -> impl Strategy<Value = RequestFacts> {
         (0u64..150_000, 0u64..300_000).prop_map(|(low, more)| PromptSize::Between { low, high: low + more }),
     ];
     let class = prop_oneof![Just(Class::Interactive), Just(Class::Background)];
-    (prompt, proptest::option::of(0u64..100_000), any::<bool>(), any::<bool>(), any::<bool>(), class)
-        .prop_map(|(prompt, output, images, may_fill, agent, class)| RequestFacts {
+    let images = prop_oneof![Just(Images::None), Just(Images::Old), Just(Images::New)];
+    let home = proptest::option::of((0usize..6, 0u64..300_000))
+        .prop_map(|home| home.map(|(backend, cached)| Home { backend, cached }));
+    (prompt, proptest::option::of(0u64..100_000), images, home, any::<bool>(), any::<bool>(), class).prop_map(
+        |(prompt, output, images, home, may_fill, agent, class)| RequestFacts {
             prompt,
             output,
             images,
+            home,
             agent,
             class,
             may_fill,
-        })
+        },
+    )
 }
 
 proptest! {
@@ -166,7 +173,7 @@ proptest! {
         for choice in &decision.choices {
             let backend = &fleet[choice.candidate.backend];
             prop_assert!(backend.prompt_limit().is_none_or(|limit| request.prompt.low() <= limit));
-            prop_assert!(backend.images || !request.images);
+            prop_assert!(backend.images || request.images != Images::New);
         }
     }
 
@@ -192,9 +199,14 @@ proptest! {
     fn an_output_is_only_ever_lowered_and_never_to_nothing(request in any_request(), fleet in prop::collection::vec(any_backend(), 1..6)) {
         use switchback_policies::decision::Rule;
         for choice in decide(&request, &fleet, SETTINGS).choices {
-            for Rule::LimitOutput(tokens) in choice.rules {
-                prop_assert!(tokens >= 1);
-                prop_assert!(request.output.is_some_and(|asked| tokens < asked));
+            for rule in choice.rules {
+                match rule {
+                    Rule::LimitOutput(tokens) => {
+                        prop_assert!(tokens >= 1);
+                        prop_assert!(request.output.is_some_and(|asked| tokens < asked));
+                    }
+                    Rule::ReplaceImages => prop_assert_eq!(request.images, Images::Old),
+                }
             }
         }
     }

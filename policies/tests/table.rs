@@ -5,7 +5,9 @@
 
 use switchback_policies::client::Class;
 use switchback_policies::decision::{Settings, decide};
-use switchback_policies::facts::{BackendFacts, BackendState, Limit, Load, PromptSize, RequestFacts, Speed};
+use switchback_policies::facts::{
+    BackendFacts, BackendState, Home, Images, Limit, Load, PromptSize, RequestFacts, Speed,
+};
 
 const SETTINGS: Settings = Settings { headroom: 0, margin: 64 };
 
@@ -130,7 +132,23 @@ fn above_183k_only_both_cards_carry_it_and_above_240k_nobody() {
 
 #[test]
 fn images_go_where_they_are_seen() {
-    row(RequestFacts { images: true, ..chat(3000) }, &fleet(), "D");
+    row(RequestFacts { images: Images::New, ..chat(3000) }, &fleet(), "D");
+    row(RequestFacts { images: Images::New, ..chat(3000) }, &[single()], "");
+    row(RequestFacts { images: Images::Old, ..chat(3000) }, &fleet(), "D S L");
+}
+
+#[test]
+fn a_conversation_stays_where_it_was_unless_another_is_clearly_better() {
+    let at = |backend, tokens: u64| Some(Home { backend, cached: tokens - 500 });
+    // Without a home an agent of 100,000 tokens goes to D; L, which has read all but the last turn, ends sooner.
+    row(RequestFacts { home: at(2, 100_000), ..agent(100_000) }, &fleet(), "L D");
+    row(RequestFacts { home: at(1, 4000), ..chat(4000) }, &fleet(), "D S L");
+    // A home that is full for long is left.
+    let busy = Load { running: 1, resident: 100_000, first_ends_in: 600.0 };
+    let fleet = [single(), dual(), BackendFacts { slots: Some(1), load: busy, resident: None, ..llama() }];
+    row(RequestFacts { home: at(2, 100_000), ..agent(100_000) }, &fleet, "D L");
+    // And one that cannot carry the conversation any longer is no home.
+    row(RequestFacts { home: at(0, 33_000), ..agent(33_000) }, &fleet, "D L");
 }
 
 #[test]

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::answer::Head;
 use crate::answer::relay::{AnswerStream, Silence};
+use crate::answer::rename;
 use crate::backend::client::{ClientError, Reply, ReplyBody};
 use crate::backend::decode::Decoder;
 use crate::backend::{Backend, headers};
@@ -71,11 +72,13 @@ pub(crate) enum Started {
 }
 
 /// What an attempt needs besides the call.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) silence: Silence,
     /// Chunks that hold nothing but usage are passed on.
     pub(crate) usage_to_client: bool,
+    /// The name that the answer shall carry instead of the backend's.
+    pub(crate) model_name: Option<String>,
     /// The least that the prompt has, if the backend's own count is to be checked against it.
     pub(crate) least_prompt: Option<u64>,
 }
@@ -85,7 +88,7 @@ pub(crate) async fn attempt(
     backend: &Arc<Backend>,
     call: &Call,
     body: Bytes,
-    terms: Terms,
+    terms: &Terms,
 ) -> Result<Started, Failure> {
     let started = Instant::now();
     let headers = headers::to_backend(&call.headers, &backend.config);
@@ -120,10 +123,10 @@ pub(crate) async fn attempt(
         if !is_stream {
             return Err(refused(backend, reply, unpack).await);
         }
-        let stream = AnswerStream::new(reply.body, unpack, dialect, backend.engine(), terms.usage_to_client);
+        let stream = AnswerStream::new(reply.body, unpack, dialect, backend.engine(), terms);
         return first_content(backend, stream, started, terms.silence).await;
     }
-    whole(backend, dialect, passed, reply.body, unpack, terms.least_prompt).await
+    whole(backend, dialect, passed, reply.body, unpack, terms).await
 }
 
 async fn first_content(
@@ -157,7 +160,7 @@ async fn whole(
     headers: HeaderMap,
     mut body: ReplyBody,
     mut unpack: Decoder,
-    least_prompt: Option<u64>,
+    terms: &Terms,
 ) -> Result<Started, Failure> {
     let bytes = unless_silent(backend, None, read_all(&mut body, &mut unpack, ANSWER_LIMIT)).await??;
     let said = dialect.read_answer(&bytes);
@@ -176,12 +179,17 @@ async fn whole(
     if said.choices.is_empty() {
         return Err(Failure::new(Fault::Other, "answer has no choices"));
     }
-    if let (Some(said), Some(counted)) = (said.usage.and_then(|usage| usage.prompt_tokens), least_prompt)
+    if let (Some(said), Some(counted)) =
+        (said.usage.and_then(|usage| usage.prompt_tokens), terms.least_prompt)
         && failover::silently_truncated(said, counted)
     {
         return Err(Failure::new(Fault::SilentTruncation { said, counted }, "prompt was shortened"));
     }
-    Ok(Started::Whole { headers, body: bytes, said: Box::new(said) })
+    let body = match &terms.model_name {
+        Some(name) => rename::answer(bytes, dialect, name),
+        None => bytes,
+    };
+    Ok(Started::Whole { headers, body, said: Box::new(said) })
 }
 
 /// A reply that is no answer.

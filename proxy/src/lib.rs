@@ -14,6 +14,7 @@ mod call;
 pub mod cli;
 mod config;
 mod discover;
+mod edits;
 mod error;
 mod guard;
 mod handlers;

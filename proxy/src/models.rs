@@ -13,6 +13,9 @@ use crate::error::ApiError;
 /// Takes the first backend that fits.
 const AUTO: &str = "auto";
 
+/// As an alias of a model: whatever nobody else is called.
+const ANY: &str = "*";
+
 /// What a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
@@ -71,6 +74,9 @@ pub(crate) fn resolve(app: &App, asked: Option<&str>) -> Result<Target, ApiError
     if asked == AUTO {
         return Ok(everything());
     }
+    if let Some(model) = configured(ANY) {
+        return Ok(of_model(model));
+    }
     let all_unseen = app.fleet.all().iter().all(|backend| backend.names().is_empty());
     if app.config.models.is_empty() && all_unseen {
         // Nobody has told any name yet: whoever answers will say whether it knows this one.
@@ -88,7 +94,7 @@ pub(crate) fn names(app: &App) -> Vec<String> {
         app.config.models.iter().flat_map(|model| std::iter::once(&model.name).chain(&model.aliases));
     let served = app.fleet.all().iter().flat_map(|backend| backend.names());
     for name in configured.cloned().chain(served).chain(std::iter::once(AUTO.to_owned())) {
-        if !names.contains(&name) {
+        if name != ANY && !names.contains(&name) {
             names.push(name);
         }
     }

@@ -9,12 +9,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use serde_json::Value;
 use switchback_parsers::chunk::Dialect;
-use switchback_parsers::edit::Edits;
+use switchback_parsers::request::ChatRequest;
 use switchback_policies::client::Usage;
-use switchback_policies::decision::{Choice, Decision, Rule, Unserved, decide};
-use switchback_policies::facts::{BackendFacts, RequestFacts};
+use switchback_policies::decision::{Decision, Unserved, decide};
+use switchback_policies::facts::{BackendFacts, Home, Images, PromptSize, RequestFacts};
 
 use crate::answer::relay::{AnswerStream, Silence};
 use crate::answer::{Head, Out, Piece, stream_headers};
@@ -24,6 +23,8 @@ use crate::backend::Backend;
 use crate::backend::client::ReplyBody;
 use crate::backend::decode::Decoder;
 use crate::call::Call;
+use crate::config::ModelName;
+use crate::edits;
 use crate::error::ApiError;
 use crate::identify::Client;
 use crate::measure::{Measured, measure};
@@ -49,7 +50,7 @@ pub(crate) async fn run(app: Arc<App>, call: Call, client: Client, out: Out) {
     let result = match plan(&app, &call, &client, session).await {
         Ok(plan) => {
             outcome.measured = Some(plan.measured.clone());
-            serve(&app, &call, &client, &plan, &mut outcome, &out).await
+            serve(&app, &call, &client, session, &plan, &mut outcome, &out).await
         }
         Err(error) => Err(error),
     };
@@ -80,12 +81,11 @@ pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) 
     }
     let backend_facts: Vec<BackendFacts> = backends.iter().map(|backend| backend.facts()).collect();
     let measured = measure(call, &app.vocabularies, model, &backends, &backend_facts).await;
-    let images =
-        call.request.as_ref().is_some_and(|request| request.messages().any(|message| message.has_image()));
     let facts = RequestFacts {
         prompt: measured.size,
         output: call.request.as_ref().and_then(|request| request.output_limit()),
-        images,
+        images: call.request.as_deref().map(images_of).unwrap_or_default(),
+        home: home(app, session, &backends, measured.size),
         agent: call.request.as_ref().is_some_and(|request| request.tools().next().is_some()),
         class: client.class,
         may_fill: arrival == Arrival::MayFill,
@@ -106,11 +106,32 @@ pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) 
     }
 }
 
+/// Pictures after the last answer are what is asked about; those before it have been looked at.
+fn images_of(request: &ChatRequest) -> Images {
+    let mut images = Images::None;
+    for message in request.messages() {
+        if message.has_image() {
+            images = Images::New;
+        } else if images == Images::New && message.role().as_deref() == Some("assistant") {
+            images = Images::Old;
+        }
+    }
+    images
+}
+
+/// Where the conversation was answered last, among the backends that may answer it now.
+fn home(app: &App, session: u64, backends: &[Arc<Backend>], prompt: PromptSize) -> Option<Home> {
+    let (name, tokens) = app.config.sticky.then(|| app.sessions.home(session)).flatten()?;
+    let backend = backends.iter().position(|backend| backend.name() == name)?;
+    Some(Home { backend, cached: tokens.min(prompt.expected()) })
+}
+
 /// Tries the candidates in turn and relays the first answer that begins.
 async fn serve(
     app: &App,
     call: &Call,
     client: &Client,
+    session: u64,
     plan: &Plan,
     outcome: &mut Outcome,
     out: &Out,
@@ -119,22 +140,24 @@ async fn serve(
     let terms = Terms {
         silence: Silence { first_token: app.config.failover.first_token, stall: app.config.failover.stall },
         usage_to_client: wants_usage || client.usage == Usage::Always,
+        model_name: (app.config.answer.model_name == ModelName::Client).then(|| call.model.clone()).flatten(),
         least_prompt: (app.config.failover.silent_truncation
             && matches!(call.endpoint.dialect, Some(Dialect::Chat | Dialect::Completions)))
         .then_some(plan.measured.least),
     };
-    let base = base_edits(call, client);
+    let base = edits::base(call, client, app.config.strip_volatile);
     let mut retry = Retry::new(app, call, plan);
     while let Some((nth, choice)) = retry.next().await {
         let backend = &plan.backends[choice.candidate.backend];
         let sentence = plan.decision.sentence(nth, &plan.facts, &plan.backend_facts);
         outcome.reason = format!("{sentence}; client {}: {}", client.name, client.because);
-        let body = edited(call, backend, choice, &base);
+        let body = edits::write(call, backend, choice, &base);
         let tokens = plan.facts.prompt.expected().saturating_add(plan.facts.expected_output());
         let _place = backend.occupy(tokens, choice.candidate.finish);
-        match crate::attempt::attempt(backend, call, body, terms).await {
+        match crate::attempt::attempt(backend, call, body, &terms).await {
             Ok(started) => {
                 outcome.begins(backend.name());
+                app.sessions.settle(session, backend.name(), tokens);
                 relay(call, backend, started, terms.silence, outcome, out).await;
                 return Ok(());
             }
@@ -246,46 +269,6 @@ async fn relay_unread(
             }
         }
     }
-}
-
-/// Changes of the request that hold for every candidate: the operator's sampling for this client, and usage, which is
-/// always asked for, for the books.
-fn base_edits(call: &Call, client: &Client) -> Edits {
-    let mut edits = Edits::new();
-    for (member, value) in &client.sampling {
-        if let Some(request) = &call.request {
-            edits.set(request.root(), member, value.clone());
-        }
-    }
-    let streams = matches!(call.endpoint.dialect, Some(Dialect::Chat | Dialect::Completions)) && call.stream;
-    if let Some(request) = call.request.as_ref().filter(|request| streams && !request.wants_usage()) {
-        match request.root().get("stream_options").filter(|options| !options.is_null()) {
-            Some(options) => edits.set(options, "include_usage", "true"),
-            None => edits.set(request.root(), "stream_options", r#"{"include_usage":true}"#),
-        }
-    }
-    edits
-}
-
-/// The body for one candidate.
-fn edited(call: &Call, backend: &Backend, choice: &Choice, base: &Edits) -> Bytes {
-    let Some(request) = &call.request else { return call.body.clone() };
-    let mut edits = Edits::new();
-    if let Some(name) = backend.name_for(call.model.as_deref()) {
-        edits.set(request.root(), "model", Value::from(name).to_string());
-    }
-    for rule in &choice.rules {
-        match rule {
-            Rule::LimitOutput(tokens) => {
-                for member in ["max_tokens", "max_completion_tokens", "max_output_tokens"] {
-                    if request.root().get(member).is_some_and(|limit| limit.as_u64().is_some()) {
-                        edits.set(request.root(), member, tokens.to_string());
-                    }
-                }
-            }
-        }
-    }
-    request.write(base, &edits)
 }
 
 /// What every answer says of itself.

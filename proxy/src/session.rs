@@ -14,11 +14,19 @@ use switchback_policies::session::{LoopLimit, Session};
 
 use crate::call::Call;
 
+/// What is remembered of one.
+#[derive(Debug, Default)]
+struct Remembered {
+    overflows: Session,
+    /// The backend that answered last, and the tokens of the conversation then.
+    home: Option<(String, u64)>,
+}
+
 /// What is remembered of all sessions.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     hasher: RandomState,
-    known: Cache<u64, Arc<Mutex<Session>>>,
+    known: Cache<u64, Arc<Mutex<Remembered>>>,
     limit: LoopLimit,
 }
 
@@ -61,6 +69,7 @@ impl Sessions {
     pub(crate) fn arrive(&self, key: u64, now: Duration) -> Arrival {
         let Some(session) = self.known.get(&key) else { return Arrival::Usual };
         let mut session = session.lock();
+        let session = &mut session.overflows;
         if session.loops(now, self.limit) {
             return Arrival::Loops(self.limit);
         }
@@ -69,7 +78,17 @@ impl Sessions {
 
     /// It was refused as too long.
     pub(crate) fn overflowed(&self, key: u64, now: Duration) {
-        self.known.get_with(key, Arc::default).lock().overflowed(now, self.limit);
+        self.known.get_with(key, Arc::default).lock().overflows.overflowed(now, self.limit);
+    }
+
+    /// The backend that answered the session last, and the tokens that it is likely to remember.
+    pub(crate) fn home(&self, key: u64) -> Option<(String, u64)> {
+        self.known.get(&key)?.lock().home.clone()
+    }
+
+    /// A backend answers the session; the conversation has so many tokens now.
+    pub(crate) fn settle(&self, key: u64, backend: &str, tokens: u64) {
+        self.known.get_with(key, Arc::default).lock().home = Some((backend.to_owned(), tokens));
     }
 }
 

@@ -189,7 +189,9 @@ async fn http_2_without_tls_is_spoken_on_the_same_port() {
     world.backend("b").then(Reply::streams(&["Done."]));
     let io = hyper_util::rt::TokioIo::new(world.raw());
     let (mut sender, connection) =
-        hyper::client::conn::http2::handshake(hyper_util::rt::TokioExecutor::new(), io).await.expect("http/2");
+        hyper::client::conn::http2::handshake(hyper_util::rt::TokioExecutor::new(), io)
+            .await
+            .expect("http/2");
     tokio::spawn(connection);
     let mut sent = request(http::Method::POST, "http://localhost/v1/chat/completions", &ask_stream("hi"));
     sent.headers_mut().remove("host");

@@ -2,6 +2,7 @@
 
 mod answers;
 mod bad_input;
+mod clients;
 mod failover;
 mod guarding;
 mod harness;

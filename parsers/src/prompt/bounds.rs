@@ -1,9 +1,10 @@
 //! How many tokens a request has at least and at most, from one scan of its body, without a vocabulary.
 //!
 //! Why it holds. *Low*: a pre-tokenizer never merges two words, so each run of letters and each run of digits is a token at least; and
-//! the longest token of a vocabulary in use has 128 bytes. Only text that surely reaches the prompt is looked at:
-//! contents, prompts, instructions, results of tools; not the arguments of past calls and not what stands before `</think>`, which
-//! templates leave out. *High*: a token has a byte at least, and JSON's escapes only lengthen; what a template adds is bounded by the
+//! the longest token of a vocabulary in use has 128 bytes. Only text that reaches the prompt is looked at: contents, prompts,
+//! instructions, results of tools; not the arguments of past calls, and not what stands before `</think>`, which templates leave out.
+//! (A template without tool support leaves the results out as well: for a model that is shown results which it cannot see, the bound
+//! is too high.) *High*: a token has a byte at least, and JSON's escapes only lengthen; what a template adds is bounded by the
 //! allowances below. Base64 of images and sounds is no prompt text and counts on neither side.
 //!
 //! The scan follows the JSON once, allocates nothing, and must never read a body that was not checked.
@@ -35,6 +36,10 @@ pub fn bounds(request: &ChatRequest) -> TokenCount {
         bytes + scan.grown + scan.keys * PER_KEY + scan.media * PER_IMAGE + scan.extra + PER_REQUEST + system;
     TokenCount::Between { low: scan.low.min(high), high }
 }
+
+/// Members whose words count: `messages`, `input`, `prompt`, `instructions` and `system` at the top, the others inside.
+const COUNTED: [&[u8]; 8] =
+    [b"messages", b"input", b"prompt", b"instructions", b"system", b"content", b"output", b"text"];
 
 /// Where in the request a value stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -115,6 +120,7 @@ impl Scan<'_> {
     }
 
     fn object(&mut self, place: Place) {
+        let mut lows = [0; COUNTED.len()];
         self.at += 1;
         while !matches!(self.next(), b'}' | 0) {
             let start = self.at;
@@ -122,20 +128,35 @@ impl Scan<'_> {
             let key = self.text.get(start + 1..self.at.saturating_sub(1)).unwrap_or_default();
             self.keys += 1;
             let inner = place.inside(key);
-            if place == Place::Top && matches!(key, b"system" | b"instructions") {
-                self.has_system = true;
-            }
             self.next();
-            if place == Place::Message && key == b"role" {
-                let rest = self.text.get(self.at..).unwrap_or_default();
-                self.has_system |= rest.starts_with(b"\"system\"") || rest.starts_with(b"\"developer\"");
-            }
+            self.has_system |= match place {
+                Place::Top => matches!(key, b"system" | b"instructions"),
+                Place::Message => key == b"role" && self.is_system_role(),
+                _ => false,
+            };
             if inner == Place::Media && place != Place::Media {
                 self.media += 1;
             }
+            let before = std::mem::take(&mut self.low);
             self.value(inner);
+            let own = std::mem::replace(&mut self.low, before);
+            // Of a member that is there twice, engines take the last.
+            if let Some(at) = COUNTED.iter().position(|name| *name == key) {
+                lows[at] = own;
+            }
         }
         self.at += 1;
+        self.low += match (place, lows) {
+            // One dialect at a time: what the others would read, this one ignores.
+            (Place::Top, [messages, .., system, _, _, _]) if messages > 0 => messages + system,
+            (Place::Top, [_, input, _, instructions, ..]) if input > 0 => input + instructions,
+            _ => lows.iter().sum(),
+        };
+    }
+
+    fn is_system_role(&self) -> bool {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        rest.starts_with(b"\"system\"") || rest.starts_with(b"\"developer\"")
     }
 
     /// Jumps behind a string.
@@ -318,6 +339,10 @@ mod tests {
             "messages": [{"role": "assistant", "content": null, "tool_calls": [call], "reasoning_content": "a b"},
                          {"role": "system", "content": "x-anthropic-billing-header: a b c"}]});
         assert_eq!(of(&body).0, 0);
+        let stray = json!({"messages": [{"role": "user", "content": "a b"}], "prompt": "c d", "input": "e", "instructions": "f"});
+        assert_eq!(of(&stray).0, 2);
+        let twice = br#"{"messages":[{"content":"a b c","content":"d"}],"messages":[{"content":"a b c d","content":"e f"}]}"#;
+        assert_eq!(bounds(&ChatRequest::parse(Bytes::from_static(twice)).unwrap()).low(), 2);
     }
 
     #[test]

@@ -161,6 +161,7 @@ impl PromptCounter {
         let rendering =
             Rendering { probed, special: self.special(normalisation), size: request.body().len() };
         let mut prompt = rendering.render(prepared)?;
+        prompt.dated |= normalisation == Normalisation::LlamaCpp && probed.traits.names_date;
         if normalisation == Normalisation::LlamaCpp && self.vocabulary.around() > 0 {
             // llama.cpp adds BOS itself, so it takes the template's away.
             let bos = self.special.get("bos_token").and_then(Json::as_str).unwrap_or_default();

@@ -23,6 +23,8 @@ mod load;
 mod normalise;
 mod probe;
 mod template;
+#[cfg(test)]
+mod tests;
 mod vocabulary;
 mod words;
 

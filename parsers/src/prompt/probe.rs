@@ -23,6 +23,8 @@ pub(super) struct Traits {
     pub(super) names_developer: bool,
     /// Is of gpt-oss's kind.
     pub(super) names_channels: bool,
+    /// Names the variables in which llama.cpp gives the date.
+    pub(super) names_date: bool,
     /// Has a switch for thinking.
     pub(super) thinking: bool,
     /// How llama.cpp opens the assistant's turn again to continue it.
@@ -53,11 +55,12 @@ pub(super) fn traits(template: &Template) -> Traits {
         .is_some_and(|text| text.contains(SAID) && !text.contains("'type'") && !text.contains("\"type\""));
     Traits {
         list_content,
-        string_content: with_string.is_none_or(|text| text.contains(SAID)),
-        system_role: with_system.is_none_or(|text| text.contains(SAID)),
+        string_content: with_string.is_some_and(|text| text.contains(SAID) || !list_content),
+        system_role: with_system.is_some_and(|text| text.contains(SAID)),
         object_arguments: takes_object_arguments(template),
         names_developer: source.contains("\"developer\"") || source.contains("'developer'"),
         names_channels: source.contains("<|channel|>"),
+        names_date: source.contains("date_string") || source.contains("datetime"),
         thinking: has_thinking_switch(template),
         reopening: reopening(template),
     }
@@ -184,4 +187,57 @@ fn first_mark(text: &str) -> Option<&str> {
     let behind = start + close + 1;
     let rest = &text[behind..];
     text.get(..behind + rest.len() - rest.trim_start().len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Reopening, Traits, traits};
+    use crate::prompt::normalise::Normalisation;
+    use crate::prompt::template::Template;
+
+    fn of(source: &str) -> Traits {
+        traits(&Template::compile(source, Normalisation::LlamaCpp).unwrap())
+    }
+
+    #[test]
+    fn a_plain_template_takes_strings_and_no_tools() {
+        let plain = of("{% for m in messages %}{{ m.role + ': ' + m.content }}{% endfor %}");
+        let expected = Traits { string_content: true, system_role: true, ..Traits::default() };
+        assert_eq!(plain, expected);
+    }
+
+    #[test]
+    fn a_template_that_walks_through_parts_takes_lists() {
+        let both = of(
+            "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}{% endfor %}",
+        );
+        assert!(both.list_content && both.string_content);
+        let only = of("{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}");
+        assert!(only.list_content && !only.string_content);
+    }
+
+    #[test]
+    fn a_template_that_prints_calls_takes_their_arguments() {
+        let tools = of(
+            "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}",
+        );
+        assert!(tools.object_arguments);
+    }
+
+    #[test]
+    fn marks_of_thinking_are_seen_where_they_are_printed() {
+        let thinking = of(
+            "{% for m in messages %}<|{{ m.role }}|>{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}{{ m.content }}{% endfor %}",
+        );
+        let around = Some(("<think>\n".into(), "\n</think>\n\n".into()));
+        assert_eq!(
+            (thinking.thinking, thinking.reopening),
+            (true, Reopening { opening: None, around_reasoning: around })
+        );
+        let shut = of(
+            "{{ messages[0].content }}{% if add_generation_prompt %}a:{% if enable_thinking is false %}<think></think>{% endif %}{% endif %}",
+        );
+        assert!(shut.thinking);
+        assert!(!of("{{ messages[0].content }}").thinking);
+    }
 }

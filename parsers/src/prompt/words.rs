@@ -1,4 +1,4 @@
-//! Where words and numbers begin in a text, as far as all pre-tokenizers agree: the state machine of [`super::bounds`].
+//! Where words and numbers begin in a text, as far as all pre-tokenizers agree: the state machine of `bounds`.
 //!
 //! Why a table: this runs over every byte of every request, and text has no pattern that a processor could predict branches by. It
 //! must err on one side only: what one vocabulary in use might merge is not two.

@@ -6,17 +6,17 @@ use switchback_parsers::prompt::{CountError, Normalisation, PromptCounter, Token
 use switchback_parsers::request::ChatRequest;
 
 /// One line of `fixtures/counts.jsonl`.
-pub struct Record {
+pub(crate) struct Record {
     /// As it stands in the file.
-    pub line: &'static str,
+    pub(crate) line: &'static str,
     /// The request.
-    pub request: ChatRequest,
+    pub(crate) request: ChatRequest,
     /// What was recorded for it.
-    pub answer: Value,
+    pub(crate) answer: Value,
 }
 
 /// All recorded requests.
-pub fn records() -> Vec<Record> {
+pub(crate) fn records() -> Vec<Record> {
     let lines = include_str!("../fixtures/counts.jsonl").lines();
     lines
         .map(|line| {
@@ -28,7 +28,7 @@ pub fn records() -> Vec<Record> {
 }
 
 /// Holds a counter against what was recorded under `name`: the same number, and refusals where the engine refused.
-pub fn compare(counter: &PromptCounter, normalisation: Normalisation, name: &str) {
+pub(crate) fn compare(counter: &PromptCounter, normalisation: Normalisation, name: &str) {
     let mut exact = 0;
     for record in records() {
         let counted = counter.count_chat(&record.request, normalisation);

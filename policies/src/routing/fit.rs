@@ -4,7 +4,7 @@
 //! fit says so.
 
 use super::{Reason, Refusal};
-use crate::facts::{BackendFacts, RequestFacts};
+use crate::facts::{BackendFacts, Images, RequestFacts};
 
 /// A conversation above this part of what a backend survives leaves it now: moving at 12,000 of 15,000 tokens costs
 /// ten seconds of prefill, moving later may cost an outage.
@@ -12,7 +12,7 @@ const NEAR: (u64, u64) = (4, 5);
 
 /// How a request fits, or why not. `headroom` tokens stay free below every limit.
 pub(super) fn fit(request: &RequestFacts, backend: &BackendFacts, headroom: u64) -> Result<Reason, Refusal> {
-    if request.images && !backend.images {
+    if request.images == Images::New && !backend.images {
         return Err(Refusal::NoImages);
     }
     let less = |limit: u64| limit.saturating_sub(headroom);
@@ -54,6 +54,9 @@ pub(super) fn fit(request: &RequestFacts, backend: &BackendFacts, headroom: u64)
         && expected >= limit / NEAR.1 * NEAR.0
     {
         return Ok(Reason::NearItsCliff { limit });
+    }
+    if request.images == Images::Old && !backend.images {
+        return Ok(Reason::FitsWithoutOldImages);
     }
     let whole = expected.saturating_add(request.output.unwrap_or(0));
     Ok(if backend.window.is_some_and(|window| whole > window) {

@@ -36,6 +36,8 @@ pub enum Reason {
     Fits,
     /// The prompt fits, the output only if it is cut.
     FitsWithLessOutput,
+    /// It fits if the pictures of earlier turns are left out: it reads none.
+    FitsWithoutOldImages,
     /// It fits, but the conversation is about to outgrow what the backend survives.
     NearItsCliff {
         /// Tokens that a conversation may have there.
@@ -59,6 +61,7 @@ impl fmt::Display for Reason {
         match self {
             Self::Fits => f.write_str("first that fits"),
             Self::FitsWithLessOutput => f.write_str("fits with less output"),
+            Self::FitsWithoutOldImages => f.write_str("fits without the pictures of earlier turns"),
             Self::NearItsCliff { limit } => write!(f, "fits, but the conversation nears its {limit} tokens"),
             Self::FullNow => f.write_str("fits, but is full now"),
             Self::MayFit => f.write_str("may fit: the count is uncertain"),
@@ -80,12 +83,13 @@ impl Reason {
         match self {
             Self::Fits => 0,
             Self::FitsWithLessOutput => 1,
-            Self::NearItsCliff { .. } => 2,
-            Self::FullNow => 3,
-            Self::MayFit => 4,
-            Self::AboveSoftLimit { .. } => 5,
-            Self::LastResort(BackendState::Loading) => 6,
-            Self::LastResort(_) => 7,
+            Self::FitsWithoutOldImages => 2,
+            Self::NearItsCliff { .. } => 3,
+            Self::FullNow => 4,
+            Self::MayFit => 5,
+            Self::AboveSoftLimit { .. } => 6,
+            Self::LastResort(BackendState::Loading) => 7,
+            Self::LastResort(_) => 8,
         }
     }
 }
@@ -183,7 +187,7 @@ pub fn rank(request: &RequestFacts, backends: &[BackendFacts], headroom: u64) ->
                     BackendState::Up | BackendState::Unknown => reason,
                     state @ (BackendState::Loading | BackendState::Down) => Reason::LastResort(state),
                 };
-                let finish = score::finish(request, facts);
+                let finish = score::finish(request, backend, facts);
                 routing.candidates.push(Candidate { backend, reason, finish });
             }
             Err(refusal) => routing.refusals.push((backend, refusal)),

@@ -4,7 +4,7 @@
 //! miss: a large machine is kept free for what only it can do, and nobody waits for a background task, so it takes the
 //! smallest. A backend overtakes one that the operator put before it only if it is clearly better.
 
-use super::Candidate;
+use super::{BackendIndex, Candidate};
 use crate::client::Class;
 use crate::facts::{BackendFacts, RequestFacts, Speed};
 
@@ -20,16 +20,26 @@ const LONG_ANSWER: u64 = 4000;
 /// To overtake, a backend must be better by a quarter and by a second: below that, guesses would shuffle the order.
 const BETTER: (f64, f64) = (0.75, 1.0);
 
-/// Seconds from now until the answer is expected to end.
-pub(super) fn finish(request: &RequestFacts, backend: &BackendFacts) -> f64 {
+/// Seconds from now until the answer is expected to end. A conversation's home has read most of the prompt before.
+pub(super) fn finish(request: &RequestFacts, index: BackendIndex, backend: &BackendFacts) -> f64 {
     let speed = backend.speed.unwrap_or(Speed::USUAL);
     let full = backend.slots.is_some_and(|slots| backend.load.running >= slots.max(1));
     let wait = if full { backend.load.first_ends_in } else { 0.0 };
-    wait + speed.seconds(request.prompt.expected(), request.expected_output())
+    let cached = request.home.filter(|home| home.backend == index).map_or(0, |home| home.cached);
+    let prompt = request.prompt.expected();
+    // What is read on top of the cached part is as slow as the end of a long prompt.
+    let saved = speed.seconds(cached.min(prompt), 0) - speed.first_token;
+    wait + speed.seconds(prompt, request.expected_output()) - saved
 }
 
 /// Orders candidates of one rank, which stand in the operator's order.
 pub(super) fn order(request: &RequestFacts, backends: &[BackendFacts], candidates: &mut [Candidate]) {
+    // Ties keep affinity: a conversation's home is asked first unless another is clearly better.
+    if let Some(home) = request.home
+        && let Some(at) = candidates.iter().position(|candidate| candidate.backend == home.backend)
+    {
+        candidates[..=at].rotate_right(1);
+    }
     if request.class == Class::Background {
         candidates.sort_by_key(|candidate| capacity(&backends[candidate.backend]));
         return;
@@ -65,7 +75,8 @@ fn cost(
     let smaller_will_do =
         rivals.iter().any(|rival| own >= capacity(&backends[rival.backend]).saturating_mul(LARGE));
     let short = request.expected_output() < LONG_ANSWER;
-    if smaller_will_do && short && !request.agent {
+    let at_home = request.home.is_some_and(|home| home.backend == candidate.backend);
+    if smaller_will_do && short && !request.agent && !at_home {
         candidate.finish * (1.0 + RESERVE)
     } else {
         candidate.finish

@@ -10,6 +10,7 @@ pub(crate) mod body;
 mod hand_off;
 mod keep_alive;
 pub(crate) mod relay;
+pub(crate) mod rename;
 
 use std::future::Future;
 use std::pin::Pin;

@@ -13,7 +13,8 @@ use switchback_parsers::diagnosis::{BackendError, Engine, diagnose};
 use switchback_parsers::sse::{SseDecoder, SseFrame, write_data};
 use switchback_policies::failover::Fault;
 
-use crate::attempt::Failure;
+use super::rename;
+use crate::attempt::{Failure, Terms};
 use crate::backend::client::ReplyBody;
 use crate::backend::decode::Decoder;
 
@@ -37,6 +38,7 @@ pub(crate) struct AnswerStream {
     dialect: Dialect,
     engine: Engine,
     usage_to_client: bool,
+    model_name: Option<String>,
     /// Choices that have begun and not finished.
     open_choices: Vec<u64>,
     finished: bool,
@@ -48,13 +50,13 @@ pub(crate) struct AnswerStream {
 }
 
 impl AnswerStream {
-    /// Starts to read a reply's body. `usage_to_client`: chunks that hold nothing but usage are passed on.
+    /// Starts to read a reply's body.
     pub(crate) fn new(
         body: ReplyBody,
         unpack: Decoder,
         dialect: Dialect,
         engine: Engine,
-        usage_to_client: bool,
+        terms: &Terms,
     ) -> Self {
         Self {
             body,
@@ -62,7 +64,8 @@ impl AnswerStream {
             frames: SseDecoder::new(),
             dialect,
             engine,
-            usage_to_client,
+            usage_to_client: terms.usage_to_client,
+            model_name: terms.model_name.clone(),
             open_choices: Vec::new(),
             finished: false,
             done: false,
@@ -166,7 +169,11 @@ impl AnswerStream {
         if said.empty_choices && !self.usage_to_client {
             return;
         }
-        if frame.is_canonical() || !matches!(self.dialect, Dialect::Chat | Dialect::Completions) {
+        if let Some(name) = &self.model_name
+            && let Some(renamed) = rename::frame(frame, self.dialect, name)
+        {
+            out.extend_from_slice(&renamed);
+        } else if frame.is_canonical() || !matches!(self.dialect, Dialect::Chat | Dialect::Completions) {
             out.extend_from_slice(frame.bytes());
         } else {
             reframe(&data, out);

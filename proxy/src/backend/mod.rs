@@ -131,7 +131,7 @@ impl Backend {
                 filled_by_all,
                 None,
             ])),
-            slots: found.slots.or(preset.map(|preset| preset.slots)),
+            slots: self.config.slots.or(found.slots).or(preset.map(|preset| preset.slots)),
             speed: preset.and_then(Preset::speed),
             load: self.open.load(),
             state: self.state(),

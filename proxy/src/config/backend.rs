@@ -46,6 +46,7 @@ pub(super) fn check(written: file::Backend, complaints: &mut Vec<String>) -> Opt
         ("limit.single", limits.single),
         ("limit.accumulated", limits.accumulated),
         ("limit.resident", limits.resident),
+        ("slots", written.slots),
     ] {
         if value == Some(0) {
             complain(format!("{key} must be above 0"));
@@ -81,6 +82,7 @@ pub(super) fn check(written: file::Backend, complaints: &mut Vec<String>) -> Opt
             engine,
             window: written.window,
             limits,
+            slots: written.slots,
             model: written.model,
             images: written.images,
             key,

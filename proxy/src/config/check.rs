@@ -55,6 +55,8 @@ pub(super) fn defaults() -> Config {
         backends: Vec::new(),
         models: Vec::new(),
         clients: Vec::new(),
+        sticky: file.routing.sticky,
+        strip_volatile: file.routing.strip_volatile,
         failover: failover(&file.failover, &mut none),
         answer: answer(&file.answer, &mut none),
         probe: Probe { interval: file.probe.interval, timeout: file.probe.timeout },
@@ -89,9 +91,17 @@ pub(super) fn check(file: file::File, base: &Path) -> Result<Config, Vec<String>
     }
     let probe = Probe { interval: file.probe.interval, timeout: file.probe.timeout };
     match server {
-        Some(server) if complaints.is_empty() => {
-            Ok(Config { server, backends, models, clients, failover, answer, probe })
-        }
+        Some(server) if complaints.is_empty() => Ok(Config {
+            server,
+            backends,
+            models,
+            clients,
+            sticky: file.routing.sticky,
+            strip_volatile: file.routing.strip_volatile,
+            failover,
+            answer,
+            probe,
+        }),
         _ => Err(complaints),
     }
 }
@@ -236,6 +246,7 @@ fn answer(written: &file::Answer, complaints: &mut Vec<String>) -> Answer {
     }
     Answer {
         usage: written.usage.map(Into::into),
+        model_name: written.model_name,
         settings: Settings { headroom: written.compaction_headroom, margin: written.window_margin },
         overflow_loop: LoopLimit { count: written.overflow_loop.count, within: written.overflow_loop.within },
     }

@@ -19,6 +19,7 @@ pub(super) struct File {
     pub(super) backend: Vec<Backend>,
     pub(super) model: Vec<Model>,
     pub(super) client: Vec<Client>,
+    pub(super) routing: Routing,
     pub(super) failover: Failover,
     pub(super) answer: Answer,
     pub(super) probe: Probe,
@@ -71,6 +72,7 @@ pub(super) struct Backend {
     pub(super) window: Option<u64>,
     #[serde(default)]
     pub(super) limit: Limit,
+    pub(super) slots: Option<u64>,
     pub(super) model: Option<String>,
     pub(super) images: Option<bool>,
     pub(super) api_key_env: Option<String>,
@@ -93,6 +95,29 @@ pub(super) struct Model {
     #[serde(default)]
     pub(super) backends: Vec<String>,
     pub(super) tokenizer: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Routing {
+    pub(super) sticky: bool,
+    pub(super) strip_volatile: bool,
+}
+
+impl Default for Routing {
+    fn default() -> Self {
+        Self { sticky: true, strip_volatile: true }
+    }
+}
+
+/// Whose name for the model an answer carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ModelName {
+    /// The backend's: the answer leaves as it came.
+    Backend,
+    /// The client's: some look for the very name that they asked for.
+    Client,
 }
 
 #[derive(Debug, Deserialize)]
@@ -136,6 +161,7 @@ impl Default for Failover {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Answer {
     pub(super) usage: Option<Usage>,
+    pub(super) model_name: ModelName,
     pub(super) compaction_headroom: u64,
     pub(super) window_margin: u64,
     pub(super) overflow_loop: OverflowLoop,
@@ -145,6 +171,7 @@ impl Default for Answer {
     fn default() -> Self {
         Self {
             usage: None,
+            model_name: ModelName::Backend,
             compaction_headroom: 0,
             window_margin: 64,
             overflow_loop: OverflowLoop { count: 8, within: Duration::from_secs(120) },

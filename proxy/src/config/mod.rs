@@ -23,6 +23,7 @@ use switchback_policies::session::LoopLimit;
 use crate::preset::Preset;
 pub(crate) use check::nearest;
 pub(crate) use client::ClientRule;
+pub(crate) use file::ModelName;
 pub(crate) use secret::{Key, Secret, which};
 
 /// A checked configuration.
@@ -32,6 +33,10 @@ pub struct Config {
     pub(crate) backends: Vec<Backend>,
     pub(crate) models: Vec<Model>,
     pub(crate) clients: Vec<ClientRule>,
+    /// A conversation stays where it was unless another backend is clearly better.
+    pub(crate) sticky: bool,
+    /// Lines that differ from request to request are taken off the prompt's head, for the prefix cache.
+    pub(crate) strip_volatile: bool,
     pub(crate) failover: Failover,
     pub(crate) answer: Answer,
     pub(crate) probe: Probe,
@@ -65,6 +70,8 @@ pub(crate) struct Backend {
     pub(crate) engine: Option<Engine>,
     pub(crate) window: Option<u64>,
     pub(crate) limits: Limits,
+    /// Requests that it runs at once.
+    pub(crate) slots: Option<u64>,
     pub(crate) model: Option<String>,
     pub(crate) images: Option<bool>,
     pub(crate) key: Option<Secret>,
@@ -81,6 +88,7 @@ impl Backend {
             engine: None,
             window: None,
             limits: Limits::default(),
+            slots: None,
             model: None,
             images: None,
             key: None,
@@ -127,6 +135,7 @@ pub(crate) struct Failover {
 pub(crate) struct Answer {
     /// For every client; `None`: as its profile says.
     pub(crate) usage: Option<Usage>,
+    pub(crate) model_name: ModelName,
     pub(crate) settings: Settings,
     pub(crate) overflow_loop: LoopLimit,
 }

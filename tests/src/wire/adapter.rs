@@ -40,9 +40,9 @@ const WORDS: &[(&str, Becomes)] = &[
     ("backends", Elsewhere),      // [[backend]], see `backends`
     ("model_aliases", Elsewhere), // [[model]] aliases, see `models`
     ("route_by_prompt_tokens", Always(None)),
-    ("echo_client_model", Later("the client's model name in answers")),
-    ("sticky_conversations", Later("affinity")),
-    ("strip_volatile_prompt_lines", Later("volatile prompt lines")),
+    ("echo_client_model", Set(|value, draft| draft.answer("model_name", whose(value)?))),
+    ("sticky_conversations", Set(|value, draft| draft.routing("sticky", value.as_bool()?))),
+    ("strip_volatile_prompt_lines", Set(|value, draft| draft.routing("strip_volatile", value.as_bool()?))),
     ("gate_large_prefill", Later("admission of large prefills")),
     // failover
     ("failover", Elsewhere),       // its members below
@@ -60,9 +60,7 @@ const WORDS: &[(&str, Becomes)] = &[
     ("keepalive", Set(keep_alive)),
     ("keepalive.after_ms", Elsewhere), // with keepalive
     ("keepalive.every_ms", Elsewhere),
-    ("keepalive.style=comment", Always(None)),
-    ("keepalive.style=empty-delta", Later("keep-alive as empty deltas")),
-    ("keepalive.style=by-client", Later("keep-alive in the client's own way")),
+    ("keepalive.style", Set(keep_alive_style)),
     // windows and output limits
     ("compaction_headroom_tokens", Set(|value, draft| draft.answer("compaction_headroom", value.as_u64()?))),
     ("overflow_breaker", Set(overflow_loop)),
@@ -100,7 +98,7 @@ const WORDS: &[(&str, Becomes)] = &[
     ("ensure_user_turn", Later("message roles per backend")),
     ("null_content_to", Later("message contents per backend")),
     ("flatten_text_parts", Later("message contents per backend")),
-    ("images_on_text_backend", Later("message contents per backend")),
+    ("images_on_text_backend", Set(|value, _| (value == "placeholder").then_some(()))),
     ("drop_request_fields", Later("request fields per backend")),
     ("drop_answer_only_message_fields", Later("request fields per backend")),
     ("drop_non_function_tools", Later("request fields per backend")),
@@ -120,6 +118,22 @@ fn keep_alive(value: &Value, draft: &mut Draft) -> Option<()> {
     draft.failover("keep_alive", ms(if after.as_u64()? < every.as_u64()? { after } else { every })?)
 }
 
+/// What the operator wants for everybody; without it each recognised client gets its own.
+fn keep_alive_style(value: &Value, draft: &mut Draft) -> Option<()> {
+    match value.as_str()? {
+        "by-client" => {}
+        style @ ("comment" | "empty-delta") => {
+            draft.clients.push(format!("[[client]]\nname = \"everybody\"\nkeep_alive = \"{style}\"\n"));
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+fn whose(value: &Value) -> Option<String> {
+    Some(quoted(if value.as_bool()? { "client" } else { "backend" }))
+}
+
 fn overflow_loop(value: &Value, draft: &mut Draft) -> Option<()> {
     let (count, within) = (value.get("overflows")?.as_u64()?, ms(value.get("within_ms")?)?);
     draft.answer("overflow_loop", format!("{{ count = {count}, within = {within} }}"))
@@ -135,7 +149,7 @@ fn client_keys(value: &Value, draft: &mut Draft) -> Option<()> {
 const BACKEND_WORDS: &[(&str, Option<&str>)] = &[
     ("api_key", None),
     ("images", None),
-    ("slots", Some("places of a backend")),
+    ("slots", None),
     ("tool_parser", Some("a backend without a tool parser")),
 ];
 
@@ -145,6 +159,8 @@ struct Draft {
     server: Vec<String>,
     failover: Vec<String>,
     answer: Vec<String>,
+    routing: Vec<String>,
+    clients: Vec<String>,
     env: Vec<(String, String)>,
     unmapped: Vec<String>,
 }
@@ -157,6 +173,11 @@ impl Draft {
 
     fn failover(&mut self, key: &str, value: impl std::fmt::Display) -> Option<()> {
         self.failover.push(format!("{key} = {value}"));
+        Some(())
+    }
+
+    fn routing(&mut self, key: &str, value: impl std::fmt::Display) -> Option<()> {
+        self.routing.push(format!("{key} = {value}"));
         Some(())
     }
 
@@ -190,18 +211,16 @@ pub fn configuration(case: &Case, addresses: &[SocketAddr]) -> Configuration {
         draft.word(word, value);
         if let ("failover" | "keepalive", Value::Object(members)) = (word.as_str(), value) {
             for (member, value) in members {
-                match (member.as_str(), value.as_str()) {
-                    ("style", Some(style)) => draft.word(&format!("{word}.style={style}"), value),
-                    _ => draft.word(&format!("{word}.{member}"), value),
-                }
+                draft.word(&format!("{word}.{member}"), value);
             }
         }
     }
     let backends = backends(case, addresses, &mut draft);
     let server = draft.server.join("\n");
     let (failover, answer) = (draft.failover.join("\n"), draft.answer.join("\n"));
+    let (routing, clients) = (draft.routing.join("\n"), draft.clients.join("\n"));
     let toml = format!(
-        "[server]\nlisten = \"127.0.0.1:0\"\n{server}\n\n{backends}{models}[failover]\n{failover}\n\n[answer]\n{answer}\n\n\
+        "[server]\nlisten = \"127.0.0.1:0\"\n{server}\n\n{backends}{models}{clients}[routing]\n{routing}\n\n[failover]\n{failover}\n\n[answer]\n{answer}\n\n\
          [probe]\ninterval = \"200ms\"\n",
         models = models(case)
     );
@@ -235,6 +254,7 @@ fn backends(case: &Case, addresses: &[SocketAddr], draft: &mut Draft) -> String 
                     draft.env.push((name, key.clone()));
                 }
                 ("images", Value::Bool(images)) => tables.push_str(&format!("images = {images}\n")),
+                ("slots", Value::Number(slots)) => tables.push_str(&format!("slots = {slots}\n")),
                 ("tool_parser", Value::Bool(true)) => {}
                 (other, _) => {
                     let missing = BACKEND_WORDS
@@ -349,22 +369,25 @@ mod tests {
             "overflow_loop = { count = 3, within = \"60000ms\" }",
             "api_keys_env = \"SWITCHBACK_API_KEYS\"",
             "api_key_env = \"BACKEND_0_KEY\"",
+            "slots = 1",
+            "[[client]]\nname = \"everybody\"\nkeep_alive = \"comment\"",
         ] {
             assert!(configuration.toml.contains(line), "{line}\n{}", configuration.toml);
         }
         let env = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(configuration.env, [env("SWITCHBACK_API_KEYS", "one,two"), env("BACKEND_0_KEY", "k")]);
-        assert_eq!(configuration.unmapped, ["backends.slots (places of a backend)"]);
+        assert_eq!(configuration.unmapped, [""; 0]);
     }
 
     #[test]
     fn what_cannot_be_said_is_reported_and_never_dropped() {
-        let unmapped = |settings: Value| written(settings, "m").unmapped.len() - 1;
+        let unmapped = |settings: Value| written(settings, "m").unmapped.len();
         for (settings, count) in [
             (json!({"tool_id_style": "alnum9"}), 1),
             (json!({"history_repair": false}), 0),
             (json!({"continue_after_cut": true}), 1),
-            (json!({"keepalive": {"after_ms": 1, "every_ms": 1, "style": "by-client"}}), 1),
+            (json!({"keepalive": {"after_ms": 1, "every_ms": 1, "style": "by-client"}}), 0),
+            (json!({"keepalive": {"after_ms": 1, "every_ms": 1, "style": "smoke signals"}}), 1),
             (json!({"keepalive": {"after_ms": "soon"}}), 1),
             (json!({"failover": {"no_such_member": 1}}), 1),
             (json!({"no_such_word": 1}), 1),

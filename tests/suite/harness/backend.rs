@@ -170,7 +170,6 @@ impl Backend {
         self
     }
 
-
     /// The inference requests that arrived so far.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.seen.borrow().clone()

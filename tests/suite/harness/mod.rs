@@ -53,6 +53,11 @@ impl World {
         Self { service, backends }
     }
 
+    /// Changes the configuration.
+    pub(crate) fn reload(&self, text: &str) {
+        self.service.reload(Config::parse(text, Path::new(".")).expect("a configuration that makes sense"));
+    }
+
     /// A scripted backend.
     pub(crate) fn backend(&self, name: &str) -> &Arc<Backend> {
         self.backends.get(name).expect("a backend of this name")

@@ -7,6 +7,8 @@
 //! What an engine refuses is refused here too: a count of a request that will not run would be a lie.
 
 pub(super) mod llama_cpp;
+#[cfg(test)]
+mod tests;
 pub(super) mod vllm;
 
 use minijinja::Value;

@@ -29,6 +29,8 @@ const MAX_ID: u64 = 1 << 22;
 const MAX_TOKEN: usize = u16::MAX as usize;
 /// The most working buffers that are kept for reuse, about one per counting thread.
 const MAX_POOLED: usize = 8;
+/// Texts longer than this leave no buffers behind: the largest take tens of bytes per byte of text.
+const MAX_POOLED_TEXT: usize = 1 << 20;
 
 /// A vocabulary that counts.
 pub(super) struct Vocabulary {
@@ -100,7 +102,7 @@ impl Vocabulary {
         });
         let counted = self.count_segments(text, for_vllm, &mut scratch);
         let mut pool = self.pool.lock();
-        if pool.len() < MAX_POOLED {
+        if pool.len() < MAX_POOLED && text.len() <= MAX_POOLED_TEXT {
             pool.push(scratch);
         }
         counted.map_err(|error| format!("the vocabulary cannot count this text: {error}"))

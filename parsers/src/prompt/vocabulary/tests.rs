@@ -117,14 +117,27 @@ fn a_broken_vocabulary_is_refused_with_the_place() {
     assert_eq!(from_json(&json!({})).unwrap_err(), "the config has no `model`");
     assert!(Vocabulary::from_json(b"{\"model\":").unwrap_err().starts_with("not valid json: EOF"));
     assert_eq!(changed("/model/vocab", json!({})), "vocabulary has 0 tokens; 1 to 4194304 are read");
-    assert_eq!(changed("/model/vocab/a", json!(4_000_000_000_u32)), "token \"a\" has the id 4000000000; 0 to 4194303 are read");
+    assert_eq!(
+        changed("/model/vocab/a", json!(4_000_000_000_u32)),
+        "token \"a\" has the id 4000000000; 0 to 4194303 are read"
+    );
     assert_eq!(changed("/model/vocab/a", json!(-1)), "token \"a\" has the id -1; 0 to 4194303 are read");
-    assert_eq!(changed("/added_tokens/0/id", json!(1e18)), "token \"<|endoftext|>\" has the id 1e18; 0 to 4194303 are read");
-    assert_eq!(changed("/added_tokens/0/content", json!("x".repeat(70_000))), "a token has 70000 bytes; the limit is 65535");
+    assert_eq!(
+        changed("/added_tokens/0/id", json!(1e18)),
+        "token \"<|endoftext|>\" has the id 1e+18; 0 to 4194303 are read"
+    );
+    assert_eq!(
+        changed("/added_tokens/0/content", json!("x".repeat(70_000))),
+        "a token has 70000 bytes; the limit is 65535"
+    );
     assert_eq!(changed("/model/merges/3", json!(["a", "zzz"])), "merge 3 names \"zzz\", which is no token");
-    assert_eq!(changed("/model/merges/3", json!(["a", "\u{120}"])), "merge 3 names \"a\u{120}\", which is no token");
+    assert_eq!(
+        changed("/model/merges/3", json!(["a", "\u{120}"])),
+        "merge 3 names \"a\u{120}\", which is no token"
+    );
     assert_eq!(changed("/model/continuing_subword_prefix", json!("##")), "merge 0 lacks the prefix ##");
-    assert_eq!(changed("/model/type", json!("WordLevel")), "vocabulary of kind WordLevel is not read");
+    let words = json!({"model": {"type": "WordLevel", "vocab": {"a": 0}}});
+    assert_eq!(from_json(&words).unwrap_err(), "vocabulary of kind WordLevel is not read");
     assert_eq!(changed("/pre_tokenizer", json!({"type": "Magic"})), "pre-tokenizer Magic is not known");
 }
 

@@ -54,7 +54,12 @@ pub(super) fn answer(backend: &Backend) -> Response<Body> {
     add("cache_config_info", "gauge", "Information of the LLMEngine CacheConfig", &[(&config, 1.0)]);
     if spec.tool_parser {
         // Registered only with a parser named (vLLM 0.32).
-        add("tool_call_parser_invocations_total", "counter", "Number of tool parser invocations.", &[("", 0.0)]);
+        add(
+            "tool_call_parser_invocations_total",
+            "counter",
+            "Number of tool parser invocations.",
+            &[("", 0.0)],
+        );
     }
     add("num_preemptions_total", "counter", "Cumulative number of preemptions.", &[("", 0.0)]);
     add(

@@ -1,0 +1,235 @@
+//! A counter as its users meet it: files in, counts and sentences out.
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use serde_json::{Value as Json, json};
+
+use super::gguf::Meta;
+use super::gguf_writer::write;
+use super::{CountError, Normalisation, PER_IMAGE, PromptCounter, TokenCount};
+use crate::request::ChatRequest;
+use Normalisation::{LlamaCpp, Vllm};
+
+const TINY: &str = include_str!("../../tests/fixtures/tiny/tokenizer.json");
+const PLAIN: &str = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}";
+
+fn request(body: &Json) -> ChatRequest {
+    ChatRequest::parse(Bytes::from(body.to_string())).unwrap()
+}
+
+fn user(content: &str) -> Json {
+    json!({"messages": [{"role": "user", "content": content}]})
+}
+
+/// A folder of its own with these files, gone afterwards.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str, files: &[(&str, &str)]) -> Self {
+        let path = std::env::temp_dir().join(format!("switchback-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        files.iter().for_each(|(name, text)| std::fs::write(path.join(name), text).unwrap());
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn load(name: &str, files: &[(&str, &str)]) -> PromptCounter {
+    let folder = Folder::new(name, files);
+    PromptCounter::load(&folder.0).unwrap()
+}
+
+fn with_template(name: &str, template: &str) -> PromptCounter {
+    load(name, &[("tokenizer.json", TINY), ("chat_template.jinja", template)])
+}
+
+/// A GGUF file with a byte-level vocabulary without merges: a token is a byte, or special.
+fn gguf(more: &[(&'static str, Meta)]) -> PromptCounter {
+    let config: Json = serde_json::from_str(TINY).unwrap();
+    let vocab = config["model"]["vocab"].as_object().unwrap();
+    let mut tokens: Vec<String> = vocab.keys().filter(|token| token.chars().count() == 1).cloned().collect();
+    let bytes = tokens.len();
+    tokens.extend(["<s>".into(), "</s>".into()]);
+    let mut types = vec![1; bytes];
+    types.extend([3, 3]);
+    let mut pairs = vec![
+        ("tokenizer.ggml.model", Meta::Text("gpt2".into())),
+        ("tokenizer.ggml.pre", Meta::Text("gpt-2".into())),
+        ("tokenizer.ggml.tokens", Meta::Texts(tokens)),
+        ("tokenizer.ggml.token_type", Meta::Integers(types)),
+        ("tokenizer.ggml.merges", Meta::Texts(vec![])),
+        ("tokenizer.ggml.bos_token_id", Meta::Integer(bytes as i128)),
+        ("tokenizer.ggml.eos_token_id", Meta::Integer(bytes as i128 + 1)),
+    ];
+    pairs.extend(more.iter().cloned());
+    let file = write(&pairs);
+    PromptCounter::from_gguf(Path::new("model.gguf"), "model.gguf".into(), file.as_slice()).unwrap()
+}
+
+#[test]
+fn a_counter_is_shared_by_threads() {
+    fn check<T: Send + Sync>() {}
+    check::<PromptCounter>();
+}
+
+#[test]
+fn templates_are_found_in_transformers_order() {
+    let config = json!({"chat_template": "config", "eos_token": {"content": "<|im_end|>"}}).to_string();
+    let of_file = json!({"chat_template": "file"}).to_string();
+    let files = [
+        ("tokenizer.json", TINY),
+        ("tokenizer_config.json", &config),
+        ("chat_template.json", &of_file),
+        ("chat_template.jinja", "jinja {{ eos_token }}"),
+    ];
+    let render =
+        |name, files: &[(&str, &str)]| load(name, files).render_chat(&request(&user("hi")), Vllm).unwrap();
+    assert_eq!(render("jinja", &files), "jinja <|im_end|>");
+    assert_eq!(render("file", &files[..3]), "file");
+    assert_eq!(render("config", &files[..2]), "config");
+}
+
+#[test]
+fn a_model_may_bring_another_template_for_tools() {
+    let config = json!({"chat_template": [
+        {"name": "default", "template": "plain"}, {"name": "tool_use", "template": "with tools"}]});
+    let counter = load("named", &[("tokenizer.json", TINY), ("tokenizer_config.json", &config.to_string())]);
+    let tools = json!([{"type": "function", "function": {"name": "f"}}]);
+    let mut body = user("hi");
+    assert_eq!(counter.render_chat(&request(&body), Vllm).unwrap(), "plain");
+    body["tools"] = tools;
+    assert_eq!(counter.render_chat(&request(&body), Vllm).unwrap(), "with tools");
+    assert_eq!(counter.render_chat(&request(&body), LlamaCpp).unwrap(), "with tools");
+}
+
+#[test]
+fn without_a_template_there_is_no_chat_but_there_is_text() {
+    let counter = load("bare", &[("tokenizer.json", TINY)]);
+    assert_eq!(counter.count_chat(&request(&user("hi")), Vllm), Err(CountError::NoTemplate));
+    assert_eq!(counter.count_text("hello world"), 7);
+    assert!(counter.describe().ends_with("-bare: bpe, 609 tokens, no template"), "{}", counter.describe());
+}
+
+#[test]
+fn a_gguf_without_a_template_is_chatml_as_llama_cpp_has_it() {
+    let counter = gguf(&[]);
+    let prompt = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n";
+    assert_eq!(counter.render_chat(&request(&user("hi")), LlamaCpp).unwrap(), prompt);
+    assert_eq!(counter.describe(), "model.gguf: bpe, 258 tokens, template of 208 bytes");
+}
+
+#[test]
+fn bos_is_counted_once_whoever_puts_it_there() {
+    let template = ("tokenizer.chat_template", Meta::Text(PLAIN.into()));
+    let counter = gguf(&[template.clone(), ("tokenizer.ggml.add_bos_token", Meta::Bool(true))]);
+    let hi = request(&user("hi"));
+    let text = "user: hi\nassistant: ";
+    assert_eq!(counter.render_chat(&hi, Vllm).unwrap(), format!("<s>{text}"));
+    assert_eq!(counter.render_chat(&hi, LlamaCpp).unwrap(), text);
+    let expected = TokenCount::Exact(text.len() as u64 + 1);
+    assert_eq!(counter.count_chat(&hi, Vllm), Ok(expected));
+    assert_eq!(counter.count_chat(&hi, LlamaCpp), Ok(expected));
+    assert_eq!(counter.count_text("hi"), 3);
+
+    let counter = gguf(&[template, ("tokenizer.ggml.add_bos_token", Meta::Bool(false))]);
+    assert_eq!(counter.count_chat(&hi, LlamaCpp), Ok(expected));
+    assert_eq!(counter.count_text("hi"), 2);
+}
+
+#[test]
+fn an_image_makes_bounds_of_a_count() {
+    let counter = with_template("images", PLAIN);
+    let picture = json!({"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{}", "QUJD".repeat(9_000))}});
+    let parts = json!([{"type": "text", "text": "what is this"}, picture]);
+    let without = counter.count_chat(&request(&user("what is this")), Vllm).unwrap();
+    let with = request(&json!({"messages": [{"role": "user", "content": parts}]}));
+    for engine in [Vllm, LlamaCpp] {
+        let count = counter.count_chat(&with, engine).unwrap();
+        assert_eq!(
+            (count.low(), count.high(), count.is_exact()),
+            (without.low(), without.low() + PER_IMAGE, false)
+        );
+    }
+}
+
+#[test]
+fn a_date_leaves_some_tokens_open() {
+    let counter = with_template("date", "{{ strftime_now('%d %B %Y') }} {{ messages[0].content }}");
+    let count = counter.count_chat(&request(&user("hi")), Vllm).unwrap();
+    assert!(!count.is_exact() && count.high() - count.low() == 16, "{count}");
+}
+
+#[test]
+fn a_refusal_says_whose_it_is() {
+    let counter = with_template(
+        "refusal",
+        "{% if messages[0].role != 'user' %}{{ raise_exception('user first, please') }}{% endif %}{{ messages }}",
+    );
+    let odd = request(
+        &json!({"messages": [{"role": "assistant", "content": "x"}, {"role": "user", "content": "y"}]}),
+    );
+    let error = counter.count_chat(&odd, Vllm).unwrap_err();
+    assert_eq!(error.to_string(), "the chat template refuses this request: user first, please");
+    let empty = counter.count_chat(&request(&json!({"messages": []})), Vllm).unwrap_err();
+    assert_eq!(empty.to_string(), "the engine refuses this request: messages is empty");
+    let none = counter.count_chat(&request(&json!({"prompt": "x"})), LlamaCpp).unwrap_err();
+    assert_eq!(none.to_string(), "the engine refuses this request: messages must be an array");
+    let surrogate =
+        ChatRequest::parse(Bytes::from_static(br#"{"messages":[{"role":"user","content":"\ud800"}]}"#))
+            .unwrap();
+    assert!(matches!(counter.count_chat(&surrogate, Vllm), Err(CountError::Refused(_))));
+}
+
+#[test]
+fn a_hostile_template_fails_the_count_and_nothing_else() {
+    let counter = with_template(
+        "hostile",
+        "{% set ns = namespace(x='x') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x }}",
+    );
+    let error = counter.count_chat(&request(&user("hi")), Vllm).unwrap_err().to_string();
+    assert!(error.starts_with("the prompt cannot be counted: the template makes more than"), "{error}");
+    let counter = with_template(
+        "endless",
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+    );
+    let error = counter.count_chat(&request(&user("hi")), Vllm).unwrap_err().to_string();
+    assert_eq!(error, "the prompt cannot be counted: the template takes too many steps");
+}
+
+#[test]
+fn what_cannot_be_loaded_is_named_with_its_reason() {
+    let failed = |files: &[(&str, &str)], inside: &str| {
+        let folder = Folder::new("broken", files);
+        let path = if inside.is_empty() { folder.0.clone() } else { folder.0.join(inside) };
+        let error = PromptCounter::load(&path).unwrap_err().to_string();
+        error.replace(&*folder.0.to_string_lossy(), "DIR")
+    };
+    assert_eq!(failed(&[], ""), "DIR: no tokenizer.json in this folder");
+    assert!(failed(&[], "none.gguf").starts_with("DIR/none.gguf cannot be read: "));
+    assert_eq!(
+        failed(&[("x.gguf", "hello there")], "x.gguf"),
+        "DIR/x.gguf: not a gguf file: it begins with [68, 65, 6c, 6c], not with the letters GGUF"
+    );
+    assert_eq!(
+        failed(&[("x.gguf", "GG")], "x.gguf"),
+        "DIR/x.gguf: gguf header is cut at byte 2 while reading the magic"
+    );
+    assert!(
+        failed(&[("tokenizer.json", "{")], "")
+            .starts_with("vocabulary of DIR/tokenizer.json: not valid json: ")
+    );
+    let template = failed(&[("tokenizer.json", TINY), ("chat_template.jinja", "a\n{% if %}")], "");
+    assert!(
+        template.starts_with("chat template of DIR: ") && template.contains("line 2")
+            || template.contains(":2"),
+        "{template}"
+    );
+    let config = failed(&[("tokenizer.json", TINY), ("tokenizer_config.json", "[")], "");
+    assert!(config.starts_with("DIR/tokenizer_config.json: not valid json: "), "{config}");
+}

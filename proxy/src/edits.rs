@@ -1,0 +1,87 @@
+//! From a decision's rules to edits of the request: what changes for every candidate, and what for one.
+//!
+//! All else leaves byte for byte. A rule that the request gives no place for changes nothing.
+
+use bytes::Bytes;
+use serde_json::Value as Json;
+use switchback_parsers::chunk::Dialect;
+use switchback_parsers::edit::Edits;
+use switchback_parsers::request::ChatRequest;
+use switchback_policies::decision::{Choice, Rule};
+
+use crate::backend::Backend;
+use crate::call::Call;
+use crate::identify::Client;
+
+/// What stands in place of a picture that the backend cannot read.
+const NO_PICTURE: &str = r#"{"type":"text","text":"[a picture stood here]"}"#;
+
+/// What Claude Code puts before its system prompt. It differs from conversation to conversation (in older versions from
+/// request to request), so that no prompt begins like another and every turn is read from its start: 50 s instead of
+/// 3.7 s a turn were measured. Its addressee is not behind this proxy.
+const BILLING: &str = "x-anthropic-billing-header:";
+
+/// Changes that hold for every candidate: the operator's sampling for this client, no volatile line at the prompt's head,
+/// and usage, which is always asked for, for the books.
+pub(crate) fn base(call: &Call, client: &Client, strip_volatile: bool) -> Edits {
+    let mut edits = Edits::new();
+    let Some(request) = &call.request else { return edits };
+    if strip_volatile {
+        strip_billing_line(request, &mut edits);
+    }
+    for (member, value) in &client.sampling {
+        edits.set(request.root(), member, value.clone());
+    }
+    let streams = matches!(call.endpoint.dialect, Some(Dialect::Chat | Dialect::Completions)) && call.stream;
+    if streams && !request.wants_usage() {
+        match request.root().get("stream_options").filter(|options| !options.is_null()) {
+            Some(options) => edits.set(options, "include_usage", "true"),
+            None => edits.set(request.root(), "stream_options", r#"{"include_usage":true}"#),
+        }
+    }
+    edits
+}
+
+/// The body for one candidate.
+pub(crate) fn write(call: &Call, backend: &Backend, choice: &Choice, base: &Edits) -> Bytes {
+    let Some(request) = &call.request else { return call.body.clone() };
+    let mut edits = Edits::new();
+    if let Some(name) = backend.name_for(call.model.as_deref()) {
+        edits.set(request.root(), "model", Json::from(name).to_string());
+    }
+    for rule in &choice.rules {
+        match rule {
+            Rule::LimitOutput(tokens) => limit_output(request, *tokens, &mut edits),
+            Rule::ReplaceImages => {
+                for image in request.messages().flat_map(|message| message.images()) {
+                    edits.replace(image, NO_PICTURE);
+                }
+            }
+        }
+    }
+    request.write(base, &edits)
+}
+
+fn strip_billing_line(request: &ChatRequest, edits: &mut Edits) {
+    let first = request.messages().next().filter(|message| message.role().as_deref() == Some("system"));
+    let system = request.root().get("system").or_else(|| first.and_then(|message| message.content()));
+    let Some(system) = system else { return };
+    let part = system.elements().next();
+    let Some(value) = part.map_or(Some(system), |part| part.get("text")) else { return };
+    let Some(text) = value.as_str().filter(|text| text.starts_with(BILLING)) else { return };
+    match text.split_once('\n') {
+        Some((_, rest)) => edits.replace(value, Json::from(rest).to_string()),
+        // A part of its own goes as a whole, if anything is left then.
+        None if system.elements().nth(1).is_some() => edits.remove_element(system, 0),
+        None => edits.replace(value, "\"\""),
+    }
+}
+
+/// Under whichever names the client has set a limit.
+fn limit_output(request: &ChatRequest, tokens: u64, edits: &mut Edits) {
+    for member in ["max_tokens", "max_completion_tokens", "max_output_tokens"] {
+        if request.root().get(member).is_some_and(|limit| limit.as_u64().is_some()) {
+            edits.set(request.root(), member, tokens.to_string());
+        }
+    }
+}
