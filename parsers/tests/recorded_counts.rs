@@ -1,6 +1,6 @@
 //! Counts against what real engines gave for the same requests.
 //!
-//! `fixtures/counts.jsonl` has 150 requests (roles, tools, calls and results, reasoning, parts, trailing assistant messages, scripts,
+//! `fixtures/counts.jsonl` has 149 requests (roles, tools, calls and results, reasoning, parts, trailing assistant messages, scripts,
 //! emoji, code, white space, special tokens typed by the user), each with what was recorded for it: null where the engine refused it.
 //!
 //! | member | recorded from |

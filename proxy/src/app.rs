@@ -65,7 +65,8 @@ impl App {
     /// Probes all backends once, together.
     pub(crate) async fn probe_all(&self) {
         let mut probes = JoinSet::new();
-        for backend in self.fleet.all().iter().cloned() {
+        for backend in self.fleet.all() {
+            let backend = backend.clone();
             let timeout = self.config.probe.timeout;
             probes.spawn(async move { probe::once(&backend, timeout).await });
         }

@@ -86,7 +86,7 @@ impl Client {
     }
 
     /// As if the configured entry of this name had matched.
-    pub(crate) fn as_configured(self, config: &Config, name: &str) -> Option<Self> {
+    pub(crate) fn under_name(self, config: &Config, name: &str) -> Option<Self> {
         config.clients.iter().find(|rule| rule.name == name).map(|rule| self.under(rule))
     }
 }

@@ -1,7 +1,7 @@
 //! Switchback: an OpenAI-compatible routing proxy with tool-call repair.
 //!
 //! This crate is the shell: the only one that knows sockets, clocks and threads. What it reads it reads with
-//! `switchback_parsers`, what it decides it decides with `switchback_policies`. [`pipeline`] is the place to start reading.
+//! `switchback_parsers`, what it decides it decides with `switchback_policies`. `pipeline.rs` is the place to start reading.
 //!
 //! The library serves the binary and the tests; its public surface is [`Config`], [`Proxy`] (with its in-memory half
 //! [`Service`]) and [`cli`].

@@ -1,5 +1,7 @@
 //! What users need of the proxy, as claims: the proxy in this process, scripted backends and clients in memory, paused time.
 
+#![expect(clippy::expect_used, clippy::panic, reason = "a test says by panicking that a claim does not hold")]
+
 mod answers;
 mod bad_input;
 mod clients;

@@ -1,7 +1,7 @@
 //! Which backends may carry a request, in which order, and why not the others.
 //!
-//! Hard filters first ([`fit`]): images, window, single-prompt limit, conversation, memory. What is left is ranked: by how
-//! surely it fits, then by when the answer is expected to end ([`score`]), and where that makes no real difference by the
+//! Hard filters first (`fit`): images, window, single-prompt limit, conversation, memory. What is left is ranked: by how
+//! surely it fits, then by when the answer is expected to end (`score`), and where that makes no real difference by the
 //! operator's order. Those that are loading or down come last, since a probe may be out of date and a refused
 //! connection costs nothing.
 //!

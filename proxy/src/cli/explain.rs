@@ -49,7 +49,7 @@ pub(super) async fn run(file: Option<PathBuf>, args: ExplainArgs) -> Result<(), 
     let call = read(&args.request)?;
     let mut client = identify(&app.config, &call, None);
     if let Some(name) = &args.client {
-        client = client.as_configured(&app.config, name).with_context(|| {
+        client = client.under_name(&app.config, name).with_context(|| {
             let known: Vec<&str> = app.config.clients.iter().map(|rule| rule.name.as_str()).collect();
             format!("no [[client]] is called {name}; there are: {}", known.join(", "))
         })?;

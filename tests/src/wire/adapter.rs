@@ -1,6 +1,6 @@
 //! From the plain words of a case's policy to the configuration of this proxy: one table, word by word.
 //!
-//! A word whose capability the configuration does not have yet stands here too, as [`Becomes::Later`]: it is reported
+//! A word whose capability the configuration does not have yet stands here too, as `Becomes::Later`: it is reported
 //! with the case as unmapped and never silently dropped. Nothing here knows a case.
 
 use std::net::SocketAddr;

@@ -242,7 +242,7 @@ async fn read_request(pipe: &mut DuplexStream) -> Option<Seen> {
                 });
             }
         }
-        let mut piece = [0; 64 << 10];
+        let mut piece = vec![0; 64 << 10];
         match pipe.read(&mut piece).await {
             Ok(0) | Err(_) => return None,
             Ok(read) => bytes.extend_from_slice(&piece[..read]),

@@ -298,7 +298,7 @@ fn tools(request: &ChatRequest) -> Result<Option<Json>, Refused> {
         return Err(Refused::new(format!("tool_choice {choice:?} is not supported")));
     }
     let Some(tools) = member(request, "tools")? else { return Ok(None) };
-    let tools = tools.as_array().ok_or_else(|| Refused::new("tools must be an array"))?;
+    let tools = tools.as_array().ok_or_else(|| Refused::new("tools must be a list"))?;
     if tools.is_empty() {
         return Ok(None);
     }

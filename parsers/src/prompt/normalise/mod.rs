@@ -4,7 +4,9 @@
 //! flattens content parts, renames roles and writes tools anew; llama.cpp does its own variants. Rendering the request as it came is
 //! wrong by a few tokens on most agent traffic. Each engine has its file here, with the version that it was read from.
 //!
-//! What an engine refuses is refused here too: a count of a request that will not run would be a lie.
+//! What an engine refuses is refused here too: a count of a request that will not run would be a lie. Three things are read as if they
+//! were mended, since every request with them is mended before it is sent: an empty list of tools and null contents, which vLLM
+//! refuses, and arguments that are an object already.
 
 pub(super) mod llama_cpp;
 #[cfg(test)]

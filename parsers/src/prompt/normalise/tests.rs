@@ -141,9 +141,9 @@ fn what_an_engine_refuses_has_no_prompt() {
     let reason = "continue_final_message needs add_generation_prompt to be false";
     assert_eq!(refused(vllm::prepare(&both, &traits())), reason);
     assert_eq!(refused(llama_cpp::prepare(&both, &traits())), reason);
-    let no_tools = body(json!({"tools": []}));
-    assert_eq!(refused(vllm::prepare(&no_tools, &traits())), "tools must be a list that is not empty");
-    assert!(llama_cpp::prepare(&no_tools, &traits()).is_ok());
+    let odd_tools = body(json!({"tools": "hammer"}));
+    assert_eq!(refused(vllm::prepare(&odd_tools, &traits())), "tools must be a list");
+    assert_eq!(refused(llama_cpp::prepare(&odd_tools, &traits())), "tools must be a list");
     let odd_choice = body(json!({"tool_choice": "perhaps"}));
     assert_eq!(
         refused(llama_cpp::prepare(&odd_choice, &traits())),

@@ -282,8 +282,9 @@ fn kwargs(request: &ChatRequest) -> Result<Map<String, Json>, Refused> {
 fn tools(request: &ChatRequest) -> Result<Option<Json>, Refused> {
     let tools = match member(request, "tools")? {
         None => return Ok(None),
-        Some(Json::Array(tools)) if !tools.is_empty() => tools,
-        Some(_) => return Err(Refused::new("tools must be a list that is not empty")),
+        Some(Json::Array(tools)) if tools.is_empty() => return Ok(None),
+        Some(Json::Array(tools)) => tools,
+        Some(_) => return Err(Refused::new("tools must be a list")),
     };
     let mut written = Vec::new();
     for (index, tool) in tools.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! The scripted backends of a case: listeners that answer inference requests from one common script, in its order.
 //!
-//! Everything else that a proxy may ask (health, models, counts) is answered by [`service`] and is no attempt. A
+//! Everything else that a proxy may ask (health, models, counts) is answered by `service` and is no attempt. A
 //! request that the script does not expect is noted as a fault and refused, so that it fails the case and the run ends.
 
 mod play;
