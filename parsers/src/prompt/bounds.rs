@@ -53,8 +53,10 @@ enum Place {
     Part,
     /// `prompt`: text, texts, or token ids
     Prompt,
-    /// An image or a sound: its base64 is not text
-    Media,
+    /// An image: its base64 is not text
+    Image,
+    /// A sound, a video, a file: nor is theirs
+    Stream,
     /// What may reach the prompt, or not
     Other,
 }
@@ -110,7 +112,7 @@ impl Scan<'_> {
             Place::Messages => Place::Message,
             Place::Content => Place::Part,
             Place::Prompt => Place::Prompt,
-            Place::Media => Place::Media,
+            Place::Image | Place::Stream => place,
             _ => Place::Other,
         };
         while !matches!(self.next(), b']' | 0) {
@@ -134,9 +136,7 @@ impl Scan<'_> {
                 Place::Message => key == b"role" && self.is_system_role(),
                 _ => false,
             };
-            if inner == Place::Media && place != Place::Media {
-                self.media += 1;
-            }
+            self.media += u64::from(inner.is_media() && !place.is_media());
             let before = std::mem::take(&mut self.low);
             self.value(inner);
             let own = std::mem::replace(&mut self.low, before);
@@ -182,10 +182,10 @@ impl Scan<'_> {
         if is_text && !inner.starts_with(b"x-anthropic-billing-header") {
             self.low += words;
         }
-        if place == Place::Media && (length > 512 || inner.starts_with(b"data:")) {
+        if place.is_media() && (length > 512 || inner.starts_with(b"data:")) {
             self.media_bytes += length;
-            // A sound is longer than an image is large: a token for each 32 bytes, at the lowest bit rates in use.
-            self.extra += if inner.starts_with(b"data:image") { 0 } else { length / 32 };
+            // A sound may be of any length: a token for each 32 bytes, at the lowest bit rates in use.
+            self.extra += if place == Place::Stream { length / 32 } else { 0 };
         }
     }
 
@@ -253,6 +253,10 @@ impl Scan<'_> {
 }
 
 impl Place {
+    fn is_media(self) -> bool {
+        matches!(self, Self::Image | Self::Stream)
+    }
+
     /// Where the value under `key` stands.
     fn inside(self, key: &[u8]) -> Self {
         match (self, key) {
@@ -260,14 +264,12 @@ impl Place {
             (Self::Top, b"system" | b"instructions") => Self::Content,
             (Self::Top, b"prompt") => Self::Prompt,
             (Self::Message, b"content" | b"output") | (Self::Part, b"content" | b"text") => Self::Content,
-            (
-                Self::Message | Self::Part,
-                b"image_url" | b"input_audio" | b"audio_url" | b"video_url" | b"input_video",
-            )
-            | (Self::Message | Self::Part, b"source" | b"file" | b"file_data" | b"image" | b"data") => {
-                Self::Media
+            (Self::Message | Self::Part, b"image_url" | b"image" | b"source") => Self::Image,
+            (Self::Message | Self::Part, b"input_audio" | b"audio_url" | b"video_url" | b"input_video") => {
+                Self::Stream
             }
-            (Self::Media, _) => Self::Media,
+            (Self::Message | Self::Part, b"file" | b"file_data" | b"data") => Self::Stream,
+            (Self::Image | Self::Stream, _) => self,
             _ => Self::Other,
         }
     }
@@ -351,7 +353,7 @@ mod tests {
         for part in [
             json!({"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{data}")}}),
             json!({"type": "input_image", "image_url": format!("data:image/png;base64,{data}")}),
-            json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": format!("data:image/png;{data}")}}),
+            json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}),
         ] {
             let body = json!({"messages": [{"role": "user", "content": [part, {"type": "text", "text": "what is it"}]}]});
             let (low, high) = of(&body);

@@ -17,7 +17,6 @@ use crate::request::ChatRequest;
 const DATE_ALLOWANCE: u64 = 8;
 
 /// Renders and counts the prompts of one model.
-#[derive(Debug)]
 pub struct PromptCounter {
     pub(super) name: String,
     pub(super) vocabulary: Vocabulary,
@@ -29,7 +28,6 @@ pub struct PromptCounter {
 }
 
 /// The templates of a model, for both engines.
-#[derive(Debug)]
 pub(super) struct Chat {
     pub(super) bytes: usize,
     pub(super) vllm: Templates,
@@ -37,7 +35,6 @@ pub(super) struct Chat {
 }
 
 /// The templates of a model, in one engine's dialect.
-#[derive(Debug)]
 pub(super) struct Templates {
     pub(super) plain: Probed,
     /// Some models bring another template for requests with tools.
@@ -45,7 +42,6 @@ pub(super) struct Templates {
 }
 
 /// A template, and what it can do.
-#[derive(Debug)]
 pub(super) struct Probed {
     pub(super) template: Template,
     pub(super) traits: Traits,
@@ -80,6 +76,12 @@ impl From<RenderError> for CountError {
             RenderError::Raised(message) => Self::Raised(message),
             RenderError::Failed(reason) => Self::Failed(reason),
         }
+    }
+}
+
+impl std::fmt::Debug for PromptCounter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PromptCounter({})", self.describe())
     }
 }
 
@@ -118,12 +120,11 @@ impl PromptCounter {
             }
             Normalisation::LlamaCpp => self.vocabulary.around(),
         };
-        let open = prompt.media.saturating_mul(PER_IMAGE) + if prompt.dated { DATE_ALLOWANCE } else { 0 };
-        let less = if prompt.dated { DATE_ALLOWANCE } else { 0 };
         let count = text + around;
-        Ok(match open {
+        let date = if prompt.dated { DATE_ALLOWANCE } else { 0 };
+        Ok(match prompt.media.saturating_mul(PER_IMAGE).saturating_add(date) {
             0 => TokenCount::Exact(count),
-            open => TokenCount::Between { low: count.saturating_sub(less), high: count.saturating_add(open) },
+            open => TokenCount::Between { low: count.saturating_sub(date), high: count.saturating_add(open) },
         })
     }
 

@@ -25,7 +25,6 @@ const FUEL_PER_BYTE: u64 = 8;
 const NAME: &str = "chat";
 
 /// A chat template in one engine's dialect.
-#[derive(Debug)]
 pub(super) struct Template {
     env: Environment<'static>,
     source: String,
