@@ -5,6 +5,7 @@
 
 mod check;
 mod clients;
+mod count;
 mod demo;
 mod explain;
 mod rig;
@@ -39,6 +40,8 @@ enum Command {
     Check,
     /// Where a request would go, and why, without sending it
     Explain(explain::ExplainArgs),
+    /// How many tokens a request's prompt has, and how that is known
+    Count(count::CountArgs),
     /// The clients that are recognised
     Clients,
     /// Simulated backends with the published prefill cliffs; no GPU needed
@@ -76,6 +79,7 @@ pub fn main() -> ExitCode {
             Command::Serve { listen } => serve::run(config, listen).await,
             Command::Check => check::run(config).await,
             Command::Explain(args) => explain::run(config, args).await,
+            Command::Count(args) => count::run(config, &args),
             Command::Clients => clients::run(config),
             Command::Rig(args) => rig::run(args).await,
             Command::Demo(args) => demo::run(args).await,
