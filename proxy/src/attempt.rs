@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderValue, header};
 use switchback_parsers::chunk::{Dialect, Finish, Said};
 use switchback_parsers::diagnosis::{BackendError, Diagnosis, diagnose};
 use switchback_policies::facts::BackendState;
@@ -91,7 +91,11 @@ pub(crate) async fn attempt(
     terms: &Terms,
 ) -> Result<Started, Failure> {
     let started = Instant::now();
-    let headers = headers::to_backend(&call.headers, &backend.config);
+    let mut headers = headers::to_backend(&call.headers, &backend.config);
+    if call.request.is_some() {
+        // It was read as JSON, whatever the client calls it; vLLM takes it under no other name.
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
     let sending = backend.send(call.method.clone(), &call.endpoint.path, headers, body);
     let first_token =
         (call.stream && call.endpoint.dialect.is_some()).then(|| started + terms.silence.first_token);

@@ -73,6 +73,7 @@ async fn only_listed_headers_reach_a_backend() {
         ("upgrade", "h2c"),
         ("http2-settings", "AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA"),
         ("accept-encoding", "gzip"),
+        ("content-type", "application/x-www-form-urlencoded"),
         ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
     ];
     let answer = with(&world, Method::POST, "/v1/chat/completions", &headers).await;
@@ -84,7 +85,7 @@ async fn only_listed_headers_reach_a_backend() {
         names,
         ["accept-encoding", "content-length", "content-type", "host", "traceparent", "user-agent"]
     );
-    assert!(head.contains("accept-encoding: identity"));
+    assert!(head.contains("accept-encoding: identity") && head.contains("content-type: application/json"));
 }
 
 #[tokio::test(start_paused = true)]
