@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use switchback_parsers::chunk::Usage;
+use switchback_policies::facts::PromptSize;
 use switchback_policies::failover::Fault;
 use tokio::time::Instant;
 
 use crate::app::App;
 use crate::call::Call;
-use crate::measure::Measured;
+use crate::measure::{How, Measured};
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -100,11 +101,25 @@ impl Outcome {
     }
 }
 
+impl Outcome {
+    /// The backend's own count is the truth: one that differs from ours says that the vocabulary is not this model's.
+    fn check_count(&self, backend: &str) {
+        let measured = self.measured.as_ref().filter(|measured| measured.how == How::Vocabulary);
+        let Some(PromptSize::Exact(ours)) = measured.map(|measured| measured.size) else { return };
+        let Some(theirs) = self.usage.and_then(|usage| usage.prompt_tokens) else { return };
+        self.app.metrics.counted(backend, ours == theirs);
+        if ours != theirs {
+            tracing::warn!(id = self.id, backend, ours, theirs, "the backend counted the prompt differently");
+        }
+    }
+}
+
 impl Drop for Outcome {
     fn drop(&mut self) {
         let took = self.accepted.elapsed();
         let backend = self.backend.as_deref().unwrap_or("none");
         self.app.metrics.ended(self.end, backend, took, self.first_content, self.usage);
+        self.check_count(backend);
         let faults: Vec<String> =
             self.attempts.iter().map(|(name, fault)| format!("{name}: {fault}")).collect();
         let some = |text: String| Some(text).filter(|text| !text.is_empty());

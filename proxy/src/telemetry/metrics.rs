@@ -38,6 +38,12 @@ struct BackendLabels {
     backend: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CountLabels {
+    backend: String,
+    agrees: String,
+}
+
 type Histograms = Family<BackendLabels, Histogram, fn() -> Histogram>;
 
 /// All metrics of the proxy.
@@ -50,6 +56,7 @@ pub(crate) struct Metrics {
     first_content: Histograms,
     prompt_tokens: Family<BackendLabels, Counter>,
     completion_tokens: Family<BackendLabels, Counter>,
+    counts: Family<CountLabels, Counter>,
     up: Family<BackendLabels, Gauge>,
 }
 
@@ -75,6 +82,7 @@ impl Metrics {
             first_content: Family::new_with_constructor(seconds),
             prompt_tokens: Family::default(),
             completion_tokens: Family::default(),
+            counts: Family::default(),
             up: Family::default(),
         };
         let mut registry = Registry::with_prefix("switchback");
@@ -104,6 +112,11 @@ impl Metrics {
             "completion_tokens",
             "Tokens of the answers as the backends counted them",
             metrics.completion_tokens.clone(),
+        );
+        registry.register(
+            "exact_counts_checked",
+            "Exact prompt counts compared with the count that the backend reported",
+            metrics.counts.clone(),
         );
         registry.register(
             "backend_up",
@@ -148,6 +161,12 @@ impl Metrics {
             self.prompt_tokens.get_or_create(&labels).inc_by(usage.prompt_tokens.unwrap_or(0));
             self.completion_tokens.get_or_create(&labels).inc_by(usage.completion_tokens.unwrap_or(0));
         }
+    }
+
+    /// An exact count was compared with the backend's own.
+    pub(crate) fn counted(&self, backend: &str, agrees: bool) {
+        let labels = CountLabels { backend: backend.to_owned(), agrees: agrees.to_string() };
+        self.counts.get_or_create(&labels).inc();
     }
 
     /// The text that a scraper gets.
