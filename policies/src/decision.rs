@@ -111,10 +111,25 @@ impl Decision {
         text
     }
 
-    /// One sentence: why the `nth` choice, and why not those that are none.
+    /// One sentence: why the `nth` choice, why before those that the operator put before it, and why not the others.
     #[must_use]
     pub fn sentence(&self, nth: usize, request: &RequestFacts, backends: &[BackendFacts]) -> String {
         let mut text = self.choice_sentence(nth, request, backends);
+        if let Some(chosen) = self.choices.get(nth).map(|choice| &choice.candidate) {
+            let later = self.choices.iter().skip(nth + 1).map(|choice| &choice.candidate);
+            for overtaken in later.filter(|later| later.backend < chosen.backend) {
+                let name = name(backends, overtaken.backend);
+                if overtaken.reason == chosen.reason {
+                    let (sooner, later) = (chosen.finish, overtaken.finish);
+                    let _ = write!(
+                        text,
+                        "; before {name}, which would end after {later:.1} s instead of {sooner:.1} s"
+                    );
+                } else {
+                    let _ = write!(text, "; before {name}: {}", overtaken.reason);
+                }
+            }
+        }
         for (index, refusal) in &self.refusals {
             let separator = if text.is_empty() { "" } else { "; " };
             let _ = write!(text, "{separator}not {}: {refusal}", name(backends, *index));

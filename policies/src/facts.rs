@@ -248,6 +248,13 @@ impl BackendFacts {
         }
     }
 
+    /// Output tokens to plan with there: no answer is longer than what the window leaves.
+    #[must_use]
+    pub fn expected_output(&self, request: &RequestFacts) -> u64 {
+        let room = self.window.map_or(u64::MAX, |window| window.saturating_sub(request.prompt.expected()));
+        request.expected_output().min(room)
+    }
+
     /// The longest prompt that may ever be sent there; `None` if no limit is known. One token is kept for the answer:
     /// engines refuse or cut to nothing a prompt that fills the window. Soft limits do not count: they may be passed.
     #[must_use]

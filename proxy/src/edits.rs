@@ -5,6 +5,7 @@
 use bytes::Bytes;
 use serde_json::Value as Json;
 use switchback_parsers::chunk::Dialect;
+use switchback_parsers::diagnosis::Engine;
 use switchback_parsers::edit::Edits;
 use switchback_parsers::request::ChatRequest;
 use switchback_policies::decision::{Choice, Rule};
@@ -21,8 +22,8 @@ const NO_PICTURE: &str = r#"{"type":"text","text":"[a picture stood here]"}"#;
 /// 3.7 s a turn were measured. Its addressee is not behind this proxy.
 const BILLING: &str = "x-anthropic-billing-header:";
 
-/// Changes that hold for every candidate: the operator's sampling for this client, no volatile line at the prompt's head,
-/// and usage, which is always asked for, for the books.
+/// Changes that hold for every candidate: the operator's sampling for this client, and no volatile line at the prompt's
+/// head.
 pub(crate) fn base(call: &Call, client: &Client, strip_volatile: bool) -> Edits {
     let mut edits = Edits::new();
     let Some(request) = &call.request else { return edits };
@@ -32,20 +33,33 @@ pub(crate) fn base(call: &Call, client: &Client, strip_volatile: bool) -> Edits 
     for (member, value) in &client.sampling {
         edits.set(request.root(), member, value.clone());
     }
-    let streams = matches!(call.endpoint.dialect, Some(Dialect::Chat | Dialect::Completions)) && call.stream;
-    if streams && !request.wants_usage() {
-        match request.root().get("stream_options").filter(|options| !options.is_null()) {
-            Some(options) => edits.set(options, "include_usage", "true"),
-            None => edits.set(request.root(), "stream_options", r#"{"include_usage":true}"#),
-        }
-    }
     edits
 }
 
+/// Asks for the usage of a stream, for the books. It does not show, but for llama.cpp: that moves its `timings` to the
+/// usage chunk, and they tell as much where they were; so it is asked only if the client or the operator wants usage.
+fn ask_usage(call: &Call, request: &ChatRequest, engine: Engine, always: bool, edits: &mut Edits) {
+    let streams = matches!(call.endpoint.dialect, Some(Dialect::Chat | Dialect::Completions)) && call.stream;
+    if !streams || request.wants_usage() || (engine == Engine::LlamaCpp && !always) {
+        return;
+    }
+    match request.root().get("stream_options").filter(|options| !options.is_null()) {
+        Some(options) => edits.set(options, "include_usage", "true"),
+        None => edits.set(request.root(), "stream_options", r#"{"include_usage":true}"#),
+    }
+}
+
 /// The body for one candidate.
-pub(crate) fn write(call: &Call, backend: &Backend, choice: &Choice, base: &Edits) -> Bytes {
+pub(crate) fn write(
+    call: &Call,
+    backend: &Backend,
+    choice: &Choice,
+    base: &Edits,
+    always_ask_usage: bool,
+) -> Bytes {
     let Some(request) = &call.request else { return call.body.clone() };
     let mut edits = Edits::new();
+    ask_usage(call, request, backend.engine(), always_ask_usage, &mut edits);
     if let Some(name) = backend.name_for(call.model.as_deref()) {
         edits.set(request.root(), "model", Json::from(name).to_string());
     }

@@ -145,14 +145,16 @@ async fn serve(
             && matches!(call.endpoint.dialect, Some(Dialect::Chat | Dialect::Completions)))
         .then_some(plan.measured.least),
     };
+    let ask_usage = app.config.answer.ask_usage || client.usage == Usage::Always;
     let base = edits::base(call, client, app.config.strip_volatile);
     let mut retry = Retry::new(app, call, plan);
     while let Some((nth, choice)) = retry.next().await {
         let backend = &plan.backends[choice.candidate.backend];
         let sentence = plan.decision.sentence(nth, &plan.facts, &plan.backend_facts);
         outcome.reason = format!("{sentence}; client {}: {}", client.name, client.because);
-        let body = edits::write(call, backend, choice, &base);
-        let tokens = plan.facts.prompt.expected().saturating_add(plan.facts.expected_output());
+        let body = edits::write(call, backend, choice, &base, ask_usage);
+        let output = plan.backend_facts[choice.candidate.backend].expected_output(&plan.facts);
+        let tokens = plan.facts.prompt.expected().saturating_add(output);
         let _place = backend.occupy(tokens, choice.candidate.finish);
         match crate::attempt::attempt(backend, call, body, &terms).await {
             Ok(started) => {

@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use regex::Regex;
 use serde_json::{Value, json};
 
-use crate::harness::client::{Reply, send};
-use crate::harness::llama::Llama;
+use crate::harness::client::{Reply, get, send};
+use crate::harness::llama::{LARGE, Llama};
 use crate::harness::proxy::Setup;
 use crate::harness::request::chat;
 
@@ -57,7 +57,7 @@ async fn the_model_list_tells_the_largest_window_that_is_up() -> Result<()> {
     let (small, mut large) = Llama::small_and_large().await?;
     let proxy = Setup::default().backend(&small, "").backend(&large, "").start().await?;
     let windows = async || -> Result<Vec<(String, Value)>> {
-        let list = crate::harness::client::get(proxy.address, "/v1/models").await?.json()?;
+        let list = get(proxy.address, "/v1/models").await?.json()?;
         let cards = list["data"].as_array().context("no list")?;
         let window = |card: &Value| {
             (card["id"].as_str().unwrap_or_default().to_owned(), card["max_model_len"].clone())
@@ -82,41 +82,54 @@ async fn the_model_list_tells_the_largest_window_that_is_up() -> Result<()> {
 /// All but what differs between any two answers of the server itself: ids, times, speeds.
 fn lasting(body: &str) -> Result<String> {
     let body = Regex::new(r#""(id|created)":("[^"]*"|\d+)"#)?.replace_all(body, r#""$1":…"#).into_owned();
-    Ok(Regex::new(r#""((?:prompt|predicted)_(?:per_token_)?(?:ms|per_second))":[0-9.e+-]+"#)?
+    Ok(Regex::new(r#""((?:(?:prompt|predicted)_(?:per_token_)?(?:ms|per_second))|time_ms)":[0-9.e+-]+"#)?
         .replace_all(&body, r#""$1":…"#)
         .into_owned())
 }
 
-#[tokio::test]
-async fn an_answer_arrives_as_the_server_sent_it() -> Result<()> {
-    let large = Llama::start(crate::harness::llama::LARGE).await?;
+/// Sends a request twice, straight and through the proxy, with these members added; what comes back must be the same.
+async fn assert_arrives_as_sent(added: &[Value]) -> Result<()> {
+    let large = Llama::start(LARGE).await?;
     let proxy = Setup::default().backend(&large, "").start().await?;
-    let plain = json!({"model": "large", "messages": [{"role": "user", "content": "What is a switchback?"}],
-        "max_tokens": 12, "temperature": 0, "cache_prompt": false});
-    let with = |members: Value| {
-        let mut request = plain.clone();
-        if let (Some(request), Value::Object(members)) = (request.as_object_mut(), members) {
-            request.extend(members);
+    for members in added {
+        let mut request = json!({"model": "large", "messages": [{"role": "user", "content": "What is a switchback?"}],
+            "max_tokens": 12, "temperature": 0, "cache_prompt": false});
+        if let (Some(request), Some(members)) = (request.as_object_mut(), members.as_object()) {
+            request.extend(members.clone());
         }
-        request
-    };
-    for request in [
-        plain.clone(),
-        with(json!({"n": 2})),
-        with(json!({"stream": true, "stream_options": {"include_usage": true}})),
-        with(
-            json!({"stream": true, "stream_options": {"include_usage": true}, "logprobs": true, "top_logprobs": 2}),
-        ),
-        with(json!({"stream": true, "stream_options": {"include_usage": true}, "timings_per_token": true})),
-        with(json!({"stream": true})),
-    ] {
         let direct =
             send(large.address, "/v1/chat/completions", &request).await?.answer().await?.rest().await?;
         let through = proxy.chat(&request).await?;
-        assert_eq!(through.status, direct.status);
-        assert_eq!(lasting(&through.body)?, lasting(&direct.body)?, "{request}");
+        assert_eq!(through.status, direct.status, "{members}");
         let kind = |reply: &Reply| reply.header("content-type").split(';').next().map(str::to_owned);
-        assert_eq!(kind(&through), kind(&direct));
+        assert_eq!(kind(&through), kind(&direct), "{members}");
+        let (through, direct) = (lasting(&through.body)?, lasting(&direct.body)?);
+        for (came, sent) in through.lines().zip(direct.lines()) {
+            assert_eq!(came, sent, "{members}");
+        }
+        assert_eq!(through.len(), direct.len(), "{members}");
     }
     Ok(())
+}
+
+#[tokio::test]
+async fn a_plain_answer_arrives_as_the_server_sent_it() -> Result<()> {
+    assert_arrives_as_sent(&[json!({}), json!({"n": 2}), json!({"logprobs": true, "top_logprobs": 2})]).await
+}
+
+#[tokio::test]
+async fn a_stream_with_usage_arrives_as_the_server_sent_it() -> Result<()> {
+    let usage = json!({"include_usage": true});
+    assert_arrives_as_sent(&[
+        json!({"stream": true, "stream_options": usage}),
+        json!({"stream": true, "stream_options": usage, "logprobs": true, "top_logprobs": 2}),
+        json!({"stream": true, "stream_options": usage, "timings_per_token": true, "return_progress": true}),
+    ])
+    .await
+}
+
+/// The proxy asks for usage all the same, for its books; that must not show.
+#[tokio::test]
+async fn a_stream_without_usage_arrives_as_the_server_sent_it() -> Result<()> {
+    assert_arrives_as_sent(&[json!({"stream": true}), json!({"stream": true, "stream_options": null})]).await
 }

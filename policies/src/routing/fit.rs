@@ -38,7 +38,7 @@ pub(super) fn fit(request: &RequestFacts, backend: &BackendFacts, headroom: u64)
     if let Some(refusal) = refusals.into_iter().flatten().min_by_key(|refusal| refusal.limit()) {
         return Err(refusal);
     }
-    let output = request.expected_output();
+    let output = backend.expected_output(request);
     if let Some(limit) = soft.filter(|limit| tokens.saturating_add(output) > *limit) {
         return Ok(Reason::AboveSoftLimit { limit });
     }

@@ -29,7 +29,7 @@ pub(super) fn finish(request: &RequestFacts, index: BackendIndex, backend: &Back
     let prompt = request.prompt.expected();
     // What is read on top of the cached part is as slow as the end of a long prompt.
     let saved = speed.seconds(cached.min(prompt), 0) - speed.first_token;
-    wait + speed.seconds(prompt, request.expected_output()) - saved
+    wait + speed.seconds(prompt, backend.expected_output(request)) - saved
 }
 
 /// Orders candidates of one rank, which stand in the operator's order.

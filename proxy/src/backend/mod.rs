@@ -107,7 +107,11 @@ impl Backend {
         let found = self.found();
         let preset = self.config.preset;
         let limits = self.config.limits;
-        let pool = found.pool.filter(|_| found.pool_shared != Some(false));
+        // llama.cpp does not tell whether its slots share one pool. They do by default, with four of them; other numbers
+        // were given with `-np`, which gives each its own.
+        let shared = found.pool_shared.unwrap_or(found.slots == Some(4));
+        let believed = |pool: &u64| self.config.window.is_none_or(|window| *pool >= window);
+        let pool = found.pool.filter(|_| shared).filter(believed);
         let least = |limits: [Option<u64>; 3]| limits.into_iter().flatten().min();
         // What a machine was seen to fill is all it can hold under llama.cpp, whose slots share that memory; under vLLM,
         // which has a pool of its own, it is what one conversation was seen to fill.

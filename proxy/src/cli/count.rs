@@ -136,7 +136,11 @@ fn tell(report: &Value) {
     }
     for (what, key, name) in [("message", "messages", "role"), ("tool", "tools", "name")] {
         for one in report[key].as_array().into_iter().flatten() {
-            say(format_args!("    {what} {}: {} tokens of text", one[name].as_str().unwrap_or("?"), one["text_tokens"]));
+            say(format_args!(
+                "    {what} {}: {} tokens of text",
+                one[name].as_str().unwrap_or("?"),
+                one["text_tokens"]
+            ));
         }
     }
 }

@@ -247,6 +247,7 @@ fn answer(written: &file::Answer, complaints: &mut Vec<String>) -> Answer {
     Answer {
         usage: written.usage.map(Into::into),
         model_name: written.model_name,
+        ask_usage: written.ask_usage,
         settings: Settings { headroom: written.compaction_headroom, margin: written.window_margin },
         overflow_loop: LoopLimit { count: written.overflow_loop.count, within: written.overflow_loop.within },
     }

@@ -162,6 +162,7 @@ impl Default for Failover {
 pub(super) struct Answer {
     pub(super) usage: Option<Usage>,
     pub(super) model_name: ModelName,
+    pub(super) ask_usage: bool,
     pub(super) compaction_headroom: u64,
     pub(super) window_margin: u64,
     pub(super) overflow_loop: OverflowLoop,
@@ -172,6 +173,7 @@ impl Default for Answer {
         Self {
             usage: None,
             model_name: ModelName::Backend,
+            ask_usage: false,
             compaction_headroom: 0,
             window_margin: 64,
             overflow_loop: OverflowLoop { count: 8, within: Duration::from_secs(120) },

@@ -136,6 +136,8 @@ pub(crate) struct Answer {
     /// For every client; `None`: as its profile says.
     pub(crate) usage: Option<Usage>,
     pub(crate) model_name: ModelName,
+    /// Usage is asked of every backend, also where that shows (llama.cpp moves its timings).
+    pub(crate) ask_usage: bool,
     pub(crate) settings: Settings,
     pub(crate) overflow_loop: LoopLimit,
 }
