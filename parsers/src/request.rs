@@ -206,7 +206,7 @@ impl ChatRequest {
             {
                 return Err(RequestError::NotInteger {
                     param: name.to_owned(),
-                    found: limit.raw().to_owned(),
+                    found: limit.raw().chars().take(40).collect(),
                 });
             }
         }

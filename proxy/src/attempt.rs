@@ -25,6 +25,9 @@ use crate::call::Call;
 /// The longest error body that is read.
 const ERROR_LIMIT: usize = 1 << 20;
 
+/// How long an error body is waited for: the status alone tells enough.
+const ERROR_WITHIN: Duration = Duration::from_secs(5);
+
 /// The longest plain answer that is read: long outputs with many choices and log probabilities.
 const ANSWER_LIMIT: usize = 512 << 20;
 
@@ -99,7 +102,8 @@ pub(crate) async fn attempt(
     let sending = backend.send(call.method.clone(), &call.endpoint.path, headers, body);
     let first_token =
         (call.stream && call.endpoint.dialect.is_some()).then(|| started + terms.silence.first_token);
-    let reply = match unless_silent(backend, first_token, sending).await? {
+    let limit = first_token.unwrap_or(started + terms.silence.whole);
+    let reply = match unless_silent(backend, limit, Fault::NoFirstToken, sending).await? {
         Ok(reply) => reply,
         Err(error @ ClientError::Connect(_)) => {
             return Err(Failure::new(Fault::Unreachable, error.to_string()));
@@ -130,7 +134,7 @@ pub(crate) async fn attempt(
         let stream = AnswerStream::new(reply.body, unpack, dialect, backend.engine(), terms);
         return first_content(backend, stream, started, terms.silence).await;
     }
-    whole(backend, dialect, passed, reply.body, unpack, terms).await
+    whole(backend, dialect, passed, reply.body, unpack, started, terms).await
 }
 
 async fn first_content(
@@ -141,8 +145,9 @@ async fn first_content(
 ) -> Result<Started, Failure> {
     let mut held = BytesMut::new();
     let mut deadline = started + silence.first_token;
+    let mut silent = Fault::NoFirstToken;
     loop {
-        match unless_silent(backend, Some(deadline), stream.next()).await? {
+        match unless_silent(backend, deadline, silent, stream.next()).await? {
             Ok(progress) => {
                 held.extend_from_slice(&progress.bytes);
                 if progress.content || stream.is_complete() || held.len() > HELD_LIMIT {
@@ -150,6 +155,7 @@ async fn first_content(
                 }
                 if progress.token {
                     deadline = Instant::now() + silence.stall;
+                    silent = Fault::Stalled;
                 }
             }
             Err(Ok(())) => return Ok(Started::Stream(Box::new(stream), held.freeze())),
@@ -164,9 +170,12 @@ async fn whole(
     headers: HeaderMap,
     mut body: ReplyBody,
     mut unpack: Decoder,
+    started: Instant,
     terms: &Terms,
 ) -> Result<Started, Failure> {
-    let bytes = unless_silent(backend, None, read_all(&mut body, &mut unpack, ANSWER_LIMIT)).await??;
+    let reading = read_all(&mut body, &mut unpack, ANSWER_LIMIT);
+    let limit = started + terms.silence.whole;
+    let bytes = unless_silent(backend, limit, Fault::NoFirstToken, reading).await??;
     let said = dialect.read_answer(&bytes);
     if said.error || said.unreadable {
         return Err(Failure::told(diagnose(backend.engine(), 200, &bytes)));
@@ -199,7 +208,9 @@ async fn whole(
 /// A reply that is no answer.
 async fn refused(backend: &Arc<Backend>, reply: Reply, mut unpack: Decoder) -> Failure {
     let Reply { head, mut body } = reply;
-    let bytes = match unless_silent(backend, None, read_all(&mut body, &mut unpack, ERROR_LIMIT)).await {
+    let deadline = Instant::now() + ERROR_WITHIN;
+    let reading = read_all(&mut body, &mut unpack, ERROR_LIMIT);
+    let bytes = match unless_silent(backend, deadline, Fault::Other, reading).await {
         Ok(Ok(bytes)) => bytes,
         // The status alone has to do.
         Ok(Err(_)) | Err(_) => Bytes::new(),
@@ -217,21 +228,18 @@ async fn read_all(body: &mut ReplyBody, unpack: &mut Decoder, limit: usize) -> R
             return Err(Failure::new(Fault::Other, format!("answer is longer than {limit} bytes")));
         }
     }
+    unpack.finish().map_err(|error| Failure::new(Fault::ConnectionLost, error.to_string()))?;
     Ok(bytes.freeze())
 }
 
-/// Waits for something of a backend, but not beyond the deadline, and not long after the backend has gone.
+/// Waits for something of a backend, but not beyond the deadline (`late` is the fault then), and not long after the
+/// backend has gone.
 pub(crate) async fn unless_silent<T>(
     backend: &Arc<Backend>,
-    deadline: Option<Instant>,
+    deadline: Instant,
+    late: Fault,
     something: impl Future<Output = T>,
 ) -> Result<T, Failure> {
-    let late = async {
-        match deadline {
-            Some(deadline) => tokio::time::sleep_until(deadline).await,
-            None => std::future::pending().await,
-        }
-    };
     let gone = async {
         loop {
             backend.until(|state| state == BackendState::Down).await;
@@ -243,8 +251,11 @@ pub(crate) async fn unless_silent<T>(
     };
     tokio::select! {
         biased;
+        // First, and outside the scheduler's budget: a backend that floods us with comments must not starve the clock.
+        () = tokio::task::unconstrained(tokio::time::sleep_until(deadline)) => {
+            Err(Failure::new(late, "nothing in time"))
+        }
         something = something => Ok(something),
-        () = late => Err(Failure::new(Fault::NoFirstToken, "no token in time")),
         () = gone => Err(Failure::new(Fault::ConnectionLost, "backend went away without ending its answer")),
     }
 }

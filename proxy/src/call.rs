@@ -11,6 +11,7 @@ use switchback_parsers::request::ChatRequest;
 use tokio::time::Instant;
 
 use crate::error::ApiError;
+use crate::form;
 
 /// An endpoint of the API, without the `/v1` that clients put before it once, twice or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +76,7 @@ impl Call {
         };
         let model = match &request {
             Some(request) => request.model().map(std::borrow::Cow::into_owned),
-            None => form_field(&body, "model"),
+            None => form::field(headers.get(header::CONTENT_TYPE), &body, "model"),
         };
         let stream = request.as_ref().is_some_and(|request| request.stream());
         Ok(Self { id, accepted, method, endpoint, headers, body, request, model, stream })
@@ -84,26 +85,4 @@ impl Call {
 
 fn refused(error: &switchback_parsers::request::RequestError) -> ApiError {
     ApiError::invalid_body(error.to_string(), error.param().map(|param| param.to_string()))
-}
-
-/// A short text field of a multipart form, found without unpacking the form: forms carry audio of many megabytes.
-fn form_field(body: &[u8], name: &str) -> Option<String> {
-    let mark = format!("name=\"{name}\"\r\n\r\n");
-    let start = memchr::memmem::find(body, mark.as_bytes())? + mark.len();
-    let rest = body.get(start..)?.get(..256.min(body.len() - start))?;
-    let end = memchr::memmem::find(rest, b"\r\n")?;
-    std::str::from_utf8(&rest[..end]).ok().map(str::to_owned)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_model_of_a_form_is_found() {
-        let form = b"--x\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper-1\r\n--x--\r\n";
-        assert_eq!(form_field(form, "model").as_deref(), Some("whisper-1"));
-        assert_eq!(form_field(form, "language"), None);
-        assert_eq!(form_field(b"name=\"model\"\r\n\r\n", "model"), None);
-    }
 }

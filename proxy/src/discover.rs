@@ -49,7 +49,7 @@ pub(crate) async fn discover(former: Option<&Config>, own_port: u16, connector: 
 
 async fn look(port: u16, connector: Arc<dyn Connect>) -> Option<config::Backend> {
     let candidate = config::Backend::local(port);
-    let backend = Backend::new(candidate.clone(), connector, WITHIN);
+    let backend = Backend::new(candidate.clone(), connector, WITHIN).unannounced();
     probe::once(&backend, WITHIN).await;
     let engine = backend.found().engine;
     match backend.state() {

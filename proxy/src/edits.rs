@@ -94,7 +94,7 @@ fn strip_billing_line(request: &ChatRequest, edits: &mut Edits) {
 /// Under whichever names the client has set a limit.
 fn limit_output(request: &ChatRequest, tokens: u64, edits: &mut Edits) {
     for member in ["max_tokens", "max_completion_tokens", "max_output_tokens"] {
-        if request.root().get(member).is_some_and(|limit| limit.as_u64().is_some()) {
+        if request.root().get(member).and_then(|limit| limit.as_u64()).is_some_and(|limit| limit > tokens) {
             edits.set(request.root(), member, tokens.to_string());
         }
     }

@@ -18,6 +18,8 @@
 //! | `overflow_loop` | 400 | the session overflowed again and again |
 //! | `refused_by_backend` | 400 | a backend found a mistake in the request; its words follow |
 //! | `no_backend` | 503 | nobody who could serve this is up |
+//! | `own_fault` | 500 | a fault of the proxy itself |
+//! | `goes_in_circles` | 508 | backends are proxies that point at each other |
 //! | `backend_failed` | 502 | all attempts failed |
 //! | `backend_timeout` | 504 | no token in time, and nobody else left |
 //! | `answer_cut` | in a stream | the backend failed after content was shown |
@@ -217,7 +219,11 @@ impl ApiError {
 
     /// A backend found a mistake in the request.
     pub(crate) fn refused_by_backend(message: &str, param: Option<&str>) -> Self {
-        Self::invalid(StatusCode::BAD_REQUEST, "refused_by_backend", message).param(param)
+        let param = param.filter(|param| {
+            param.len() <= 64
+                && param.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-[]".contains(&byte))
+        });
+        Self::invalid(StatusCode::BAD_REQUEST, "refused_by_backend", presentable(message)).param(param)
     }
 
     /// Nobody serves this path.
@@ -243,6 +249,21 @@ impl ApiError {
             "start one, or name it in switchback.toml; `switchback demo` needs none",
             10,
         )
+    }
+
+    /// A fault of the proxy itself.
+    pub(crate) fn own_fault() -> Self {
+        let message = "the proxy failed on this request; its log says where";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "own_fault", message)
+    }
+
+    /// A request that has been here before: backends that are proxies point at each other.
+    pub(crate) fn goes_in_circles(hops: usize) -> Self {
+        let message = format!(
+            "the request came through {hops} proxies of this kind: their backends point at each other"
+        );
+        Self::new(StatusCode::LOOP_DETECTED, "server_error", "goes_in_circles", message)
+            .hint("a backend's url must be an inference server's, not this proxy's")
     }
 
     /// All attempts failed.
@@ -315,5 +336,47 @@ impl ApiError {
     /// For the log: one line.
     pub(crate) fn message(&self) -> &str {
         &self.words.message
+    }
+}
+
+/// A backend's words without what is only its operator's business: no traceback, path, address or key, and not too long.
+fn presentable(message: &str) -> String {
+    const LONGEST: usize = 600;
+    let message = message.split("Traceback").next().unwrap_or_default();
+    let mut shown = String::new();
+    for word in message.split_whitespace() {
+        let bare = word.trim_start_matches(|c: char| c.is_ascii_punctuation() && c != '/');
+        let masked = if word.contains("://") {
+            "<url>"
+        } else if bare.starts_with('/') && bare[1..].contains('/') {
+            "<path>"
+        } else if bare.starts_with("sk-") || word.contains("EngineCore") {
+            "<hidden>"
+        } else {
+            word
+        };
+        if shown.len() + masked.len() > LONGEST {
+            shown.push_str(" …");
+            break;
+        }
+        if !shown.is_empty() {
+            shown.push(' ');
+        }
+        shown.push_str(masked);
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backends_words_are_shown_without_its_insides() {
+        let told = "bad value in '/srv/app/x.py' at http://10.0.0.5:8000/v1 (sk-abc123)\nTraceback (most recent call last):";
+        assert_eq!(presentable(told), "bad value in <path> at <url> <hidden>");
+        let plain = "1 validation error: temperature must be non-negative, got -5.0 tokens/s";
+        assert_eq!(presentable(plain), plain);
+        assert!(presentable(&"x ".repeat(5000)).len() < 700);
     }
 }

@@ -20,6 +20,9 @@ use crate::error::{ApiError, Refused};
 /// More header fields than any client sends; hyper itself stops at [`crate::server::MAX_HEADERS`].
 const HEADER_FIELDS: usize = 100;
 
+/// Proxies of this kind that a request may come through; more is a circle.
+const MOST_HOPS: usize = 3;
+
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The id of a request, as an extension.
@@ -85,6 +88,10 @@ fn check(server: &Server, request: &Request) -> Result<Option<String>, ApiError>
     let headers = request.headers();
     if headers.len() > HEADER_FIELDS {
         return Err(ApiError::headers_too_large(headers.len(), HEADER_FIELDS));
+    }
+    let hops = crate::backend::headers::hops(headers);
+    if hops > MOST_HOPS {
+        return Err(ApiError::goes_in_circles(hops));
     }
     if server.keys.is_empty()
         && !server.open

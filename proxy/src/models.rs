@@ -4,6 +4,8 @@
 //! means the first configured model, else all backends. Where ports are shared, names change with each boot: so the
 //! backends' own names are read from the last probe, not remembered.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::{Value, json};
 use switchback_policies::facts::BackendState;
 
@@ -89,23 +91,45 @@ pub(crate) fn resolve(app: &App, asked: Option<&str>) -> Result<Target, ApiError
 
 /// All names that may be asked for.
 pub(crate) fn names(app: &App) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
+    let mut seen = HashSet::new();
     let configured =
         app.config.models.iter().flat_map(|model| std::iter::once(&model.name).chain(&model.aliases));
     let served = app.fleet.all().iter().flat_map(|backend| backend.names());
-    for name in configured.cloned().chain(served).chain(std::iter::once(AUTO.to_owned())) {
-        if name != ANY && !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names
+    let all = configured.cloned().chain(served).chain(std::iter::once(AUTO.to_owned()));
+    all.filter(|name| name != ANY && seen.insert(name.clone())).collect()
 }
 
-/// One entry of the model list. The window is the largest that can be served now, under every name that clients read:
-/// `max_model_len` (vLLM), `context_length` (OpenRouter), `context_window`, `meta.n_ctx` (llama.cpp).
+/// The model list: one card a name.
+pub(crate) fn list(app: &App) -> Vec<Value> {
+    // Names that only backends know stand for exactly those that serve them; looked up once, since lists may be long.
+    let mut serves: HashMap<String, Vec<usize>> = HashMap::new();
+    for (position, backend) in app.fleet.all().iter().enumerate() {
+        for name in backend.names() {
+            serves.entry(name).or_default().push(position);
+        }
+    }
+    let known = |name: &str| {
+        app.config
+            .models
+            .iter()
+            .any(|model| model.name == name || model.aliases.iter().any(|alias| alias == name))
+    };
+    let card = |name: &String| match serves.get(name).filter(|_| !known(name)) {
+        Some(positions) => Some(card_of(app, name, positions)),
+        None => card(app, name),
+    };
+    names(app).iter().filter_map(card).collect()
+}
+
+/// One entry of the model list, for a name that may be asked for.
 pub(crate) fn card(app: &App, name: &str) -> Option<Value> {
-    let target = resolve(app, Some(name)).ok()?;
-    let backends = app.fleet.at(&target.backends);
+    resolve(app, Some(name)).ok().map(|target| card_of(app, name, &target.backends))
+}
+
+/// The window is the largest that can be served now, under every name that clients read: `max_model_len` (vLLM),
+/// `context_length` (OpenRouter), `context_window`, `meta.n_ctx` (llama.cpp).
+fn card_of(app: &App, name: &str, positions: &[usize]) -> Value {
+    let backends = app.fleet.at(positions);
     let largest = |up_only: bool| {
         let counted = backends.iter().filter(|backend| !up_only || backend.state() != BackendState::Down);
         counted
@@ -122,5 +146,5 @@ pub(crate) fn card(app: &App, name: &str) -> Option<Value> {
         }
         members.insert("meta".to_owned(), json!({ "n_ctx": window }));
     }
-    Some(card)
+    card
 }

@@ -14,6 +14,7 @@ use switchback_parsers::request::ChatRequest;
 use switchback_policies::client::Usage;
 use switchback_policies::decision::{Decision, Unserved, decide};
 use switchback_policies::facts::{BackendFacts, Home, Images, PromptSize, RequestFacts};
+use switchback_policies::failover::Fault;
 
 use crate::answer::relay::{AnswerStream, Silence};
 use crate::answer::{Head, Out, Piece, stream_headers};
@@ -138,7 +139,11 @@ async fn serve(
 ) -> Result<(), ApiError> {
     let wants_usage = call.request.as_ref().is_some_and(|request| request.wants_usage());
     let terms = Terms {
-        silence: Silence { first_token: app.config.failover.first_token, stall: app.config.failover.stall },
+        silence: Silence {
+            first_token: app.config.failover.first_token,
+            stall: app.config.failover.stall,
+            whole: app.config.failover.whole,
+        },
         usage_to_client: wants_usage || client.usage == Usage::Always,
         model_name: (app.config.answer.model_name == ModelName::Client).then(|| call.model.clone()).flatten(),
         least_prompt: (app.config.failover.silent_truncation
@@ -223,7 +228,7 @@ async fn relay_stream(
     out.data(first).await;
     let mut deadline = tokio::time::Instant::now() + silence.stall;
     let failure = loop {
-        let next = unless_silent(backend, Some(deadline), stream.next()).await;
+        let next = unless_silent(backend, deadline, Fault::Stalled, stream.next()).await;
         outcome.usage = stream.usage;
         match next {
             Ok(Ok(progress)) => {
@@ -258,7 +263,10 @@ async fn relay_unread(
 ) {
     loop {
         let piece = match body.next().await {
-            None => return outcome.ends(End::Answered, None),
+            None => match unpack.finish() {
+                Ok(()) => return outcome.ends(End::Answered, None),
+                Err(error) => Err(error.to_string()),
+            },
             Some(Ok(piece)) => unpack.push(piece).map_err(|error| error.to_string()),
             Some(Err(error)) => Err(error.to_string()),
         };

@@ -67,7 +67,7 @@ impl Outcome {
             app: app.clone(),
             id: call.id.clone(),
             path: call.endpoint.path.clone(),
-            model: call.model.clone(),
+            model: call.model.as_ref().map(|model| model.chars().take(120).collect()),
             stream: call.stream,
             accepted: call.accepted,
             end: End::Left,

@@ -146,8 +146,10 @@ impl<'a> Retry<'a> {
         let guilty_above = self.app.config.failover.death_is_overflow_above;
         let overflows = self.failures.iter().filter_map(|(backend, failure)| match failure.fault {
             Fault::TooLong { prompt, limit } => {
-                let limit = limit.or(self.limit(*backend)).unwrap_or(expected.saturating_sub(1));
-                Some((prompt.unwrap_or(expected).max(limit + 1), limit))
+                // One that tells no number found too long what we thought to fit: then our limit is wrong.
+                let ours = self.limit(*backend).filter(|limit| *limit < expected);
+                let limit = limit.or(ours).unwrap_or(expected.saturating_sub(1));
+                Some((prompt.unwrap_or(expected).max(limit.saturating_add(1)), limit))
             }
             fault => failover::safe_after_death(fault, expected, guilty_above).map(|safe| (expected, safe)),
         });

@@ -14,6 +14,7 @@ use http::Uri;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::app::Live;
+use crate::error::ApiError;
 use crate::guard::guard;
 use crate::handlers::{forward, ops};
 
@@ -46,8 +47,13 @@ pub(crate) fn router(live: Arc<Live>) -> Router {
         .fallback(forward::forward)
         .method_not_allowed_fallback(forward::wrong_method)
         .layer(from_fn_with_state(live.clone(), guard))
-        .layer(CatchPanicLayer::new())
+        .layer(CatchPanicLayer::custom(panicked))
         .with_state(live)
+}
+
+/// A fault of the proxy's own. What it was is in the log; the process goes on.
+fn panicked(_: Box<dyn std::any::Any + Send>) -> axum::response::Response {
+    ApiError::own_fault().response(None)
 }
 
 /// A path without the `/v1` that stands before it once or twice.
@@ -58,7 +64,8 @@ pub(crate) fn without_v1(mut path: &str) -> &str {
             _ => break,
         }
     }
-    path
+    // A slash at the end means the same to every client that writes it.
+    if path.len() > 1 { path.strip_suffix('/').unwrap_or(path) } else { path }
 }
 
 /// Takes `/v1` off a request's path, and remembers that it was there.
@@ -77,13 +84,47 @@ pub(crate) fn strip_v1<B>(mut request: http::Request<B>) -> http::Request<B> {
     request
 }
 
-/// Whether a path may go to a backend. Those that change the server itself never do.
+/// Words in the paths of what changes a server instead of asking it: vLLM's and SGLang's adapters, sleep, weights and
+/// caches, llama.cpp's slots and model loading.
+const ADMINISTERS: [&str; 20] = [
+    "load",
+    "adapter",
+    "lora",
+    "sleep",
+    "wake",
+    "reset",
+    "collective",
+    "slot",
+    "pause",
+    "resume",
+    "abort",
+    "cache",
+    "weight",
+    "profile",
+    "shutdown",
+    "admin",
+    "control",
+    "scale",
+    "session",
+    "update",
+];
+
+/// Whether a path may go to a backend: plain words, none of which administers a server, and known or below `/v1`.
+/// Whatever another program could decode into something else (escapes, dots, empty parts) is no such path.
 pub(crate) fn goes_to_a_backend(request: &Request) -> bool {
     let path = request.uri().path();
+    let plain = |part: &str| {
+        !part.is_empty()
+            && part
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte))
+    };
+    let parts = path.strip_prefix('/').unwrap_or_default();
+    if !parts.split('/').all(plain) || ADMINISTERS.iter().any(|word| path.contains(word)) {
+        return false;
+    }
     let known = ENDPOINTS.contains(&path) || path.starts_with("/audio/") || path.starts_with("/images/");
-    let administers = ["load", "adapter", "admin", ".."].iter().any(|word| path.contains(word));
-    let below_v1 = request.extensions().get::<BelowV1>().is_some() && path.len() > 1;
-    known || (below_v1 && !administers)
+    known || request.extensions().get::<BelowV1>().is_some()
 }
 
 #[cfg(test)]
@@ -98,6 +139,7 @@ mod tests {
             ("/chat/completions", "/chat/completions"),
             ("/v1beta/models", "/v1beta/models"),
             ("/v1", "/v1"),
+            ("/v1/chat/completions/", "/chat/completions"),
         ] {
             let request = strip_v1(http::Request::builder().uri(written).body(()).unwrap());
             assert_eq!(request.uri().path(), path);

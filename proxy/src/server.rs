@@ -23,6 +23,7 @@ use tower::ServiceExt as _;
 use crate::app::Live;
 use crate::backend::client::{Connect, Io, Tcp};
 use crate::config::{Config, Server};
+use crate::hang_up::watched;
 use crate::routes::{router, strip_v1};
 
 /// Header fields at which hyper itself refuses a request, without words.
@@ -139,6 +140,7 @@ async fn accept(listener: TcpListener, service: Service, mut stopped: watch::Rec
 }
 
 async fn serve(io: impl Io + 'static, router: Router, server: Server, watcher: Option<Watcher>) {
+    let (io, watch) = watched(io);
     let first_head = Arc::new(AtomicBool::new(false));
     let seen = first_head.clone();
     let service = service_fn(move |request: http::Request<Incoming>| {
@@ -171,11 +173,14 @@ async fn serve(io: impl Io + 'static, router: Router, server: Server, watcher: O
         }
     };
     tokio::select! {
+        biased;
         ended = connection => {
             if let Err(error) = ended {
                 tracing::debug!(%error, "connection ended");
             }
         }
+        // Whatever is still being answered is for nobody now.
+        () = watch.hung_up() => tracing::debug!("client hung up"),
         () = too_slow => tracing::debug!("no request arrived on a new connection in time"),
     }
 }

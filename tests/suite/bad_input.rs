@@ -159,6 +159,14 @@ async fn unknown_paths_and_methods_are_told_apart() {
         "/v1/",
         "/v1/load_lora_adapter",
         "/switch",
+        "/v1/l%6fad_lora_adapter",
+        "/v1/audio/../sleep",
+        "/v1/%2e%2e/sleep",
+        "/v1//sleep",
+        "/v1/LOAD_LORA_ADAPTER",
+        "/v1/sleep",
+        "/v1/slots/0?action=erase",
+        "/v1/audio/../../load",
     ] {
         let answer = world.post(path, "{}").await;
         assert_eq!(
@@ -183,5 +191,30 @@ async fn read_until(pipe: &mut tokio::io::DuplexStream, text: &str) -> String {
         if so_far.contains(text) || read == 0 {
             return so_far;
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hang_up_is_noticed_although_something_follows_the_request() {
+    for (stream, after) in [
+        (false, "\r\n"),
+        (true, "\r\n"),
+        (false, "GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"),
+        (true, "x"),
+    ] {
+        let world = world();
+        world.backend("b").then(Reply::never());
+        let body = if stream { crate::harness::ask_stream("hi") } else { ask("hi") };
+        let mut pipe = world.raw();
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        pipe.write_all(format!("{head}{body}{after}").as_bytes()).await.expect("written");
+        world.backend("b").until_seen(1).await;
+        let began = tokio::time::Instant::now();
+        drop(pipe);
+        world.backend("b").until_hung_up(1).await;
+        assert!(began.elapsed().as_secs() < 1, "{stream} {after:?}: {:?}", began.elapsed());
     }
 }

@@ -83,9 +83,30 @@ async fn only_listed_headers_reach_a_backend() {
     names.sort_unstable();
     assert_eq!(
         names,
-        ["accept-encoding", "content-length", "content-type", "host", "traceparent", "user-agent"]
+        [
+            "accept-encoding",
+            "content-length",
+            "content-type",
+            "host",
+            "traceparent",
+            "user-agent",
+            "x-switchback-hops"
+        ]
     );
     assert!(head.contains("accept-encoding: identity") && head.contains("content-type: application/json"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn proxies_that_point_at_each_other_are_told_so() {
+    let world = World::new(&[("b", 8000)], "");
+    world.backend("b").then(Reply::says("ok"));
+    assert_eq!(
+        with(&world, Method::POST, "/v1/chat/completions", &[("x-switchback-hops", "2")]).await.status,
+        200
+    );
+    assert!(world.backend("b").seen()[0].head.contains("x-switchback-hops: 3"));
+    let circle = with(&world, Method::POST, "/v1/chat/completions", &[("x-switchback-hops", "4")]).await;
+    assert_eq!((circle.status.as_u16(), circle.error()["code"].as_str()), (508, Some("goes_in_circles")));
 }
 
 #[tokio::test(start_paused = true)]

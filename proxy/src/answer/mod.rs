@@ -68,13 +68,18 @@ where
         patience,
     };
     let first = if stream && dialect.is_some() {
-        tokio::time::timeout_at(deadline, answer.first()).await.ok()
+        tokio::select! {
+            biased;
+            () = tokio::task::unconstrained(tokio::time::sleep_until(deadline)) => None,
+            first = answer.first() => Some(first),
+        }
     } else {
         Some(answer.first().await)
     };
     match first {
         Some(Some(Piece::Head(head))) => {
-            let is_stream = is_event_stream(&head.headers);
+            // What passes unread comes in pieces that are no frames: nothing may be put between them.
+            let is_stream = dialect.is_some() && is_event_stream(&head.headers);
             answer.start_keep_alive(is_stream);
             response(head, Body::new(answer))
         }
@@ -196,7 +201,9 @@ impl http_body::Body for Answer {
                 Poll::Ready(None) => return Poll::Ready(None),
                 Poll::Pending => {
                     let Some(keep_alive) = &mut self.keep_alive else { return Poll::Pending };
-                    if keep_alive.as_mut().poll(cx).is_pending() {
+                    // The clock itself, too: a task that has used up its share finds every timer pending.
+                    let due = keep_alive.deadline() <= Instant::now();
+                    if keep_alive.as_mut().poll(cx).is_pending() && !due {
                         return Poll::Pending;
                     }
                     break self.patience.word.bytes();

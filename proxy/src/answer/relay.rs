@@ -5,6 +5,7 @@
 //! the client did not ask for, and whatever follows a fault. The end of the stream is believed only after a good finish
 //! reason: status 200, a clean end and `[DONE]` prove nothing.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -39,9 +40,9 @@ pub(crate) struct AnswerStream {
     engine: Engine,
     usage_to_client: bool,
     model_name: Option<String>,
-    /// Choices that have begun and not finished.
-    open_choices: Vec<u64>,
-    finished: bool,
+    /// Choices that have begun and not finished, and those that have.
+    open_choices: BTreeSet<u64>,
+    finished: BTreeSet<u64>,
     done: bool,
     /// How it ended, once it has; bytes that came before may still be on their way out.
     ended: Option<Result<(), Failure>>,
@@ -66,8 +67,8 @@ impl AnswerStream {
             engine,
             usage_to_client: terms.usage_to_client,
             model_name: terms.model_name.clone(),
-            open_choices: Vec::new(),
-            finished: false,
+            open_choices: BTreeSet::new(),
+            finished: BTreeSet::new(),
             done: false,
             ended: None,
             usage: None,
@@ -76,7 +77,7 @@ impl AnswerStream {
 
     /// All choices that have begun came to a good end.
     pub(crate) fn is_complete(&self) -> bool {
-        self.finished && self.open_choices.is_empty()
+        !self.finished.is_empty() && self.open_choices.is_empty()
     }
 
     /// What ends the stream for the client, if the backend has not sent it.
@@ -107,7 +108,9 @@ impl AnswerStream {
                 }
             }
             end => {
-                if let Some(frame) = self.frames.finish() {
+                while self.ended.is_none()
+                    && let Some(frame) = self.frames.finish()
+                {
                     self.take(&frame, &mut out, &mut progress);
                 }
                 if self.ended.is_none() {
@@ -192,11 +195,14 @@ impl AnswerStream {
     fn track(&mut self, said: &Said) -> Option<String> {
         for choice in &said.choices {
             match &choice.finish {
-                None if self.open_choices.contains(&choice.index) => {}
-                None => self.open_choices.push(choice.index),
+                // What comes after a finish (usage, an empty delta) does not open the choice again.
+                None if self.finished.contains(&choice.index) => {}
+                None => {
+                    self.open_choices.insert(choice.index);
+                }
                 Some(Finish::Good(_)) => {
-                    self.open_choices.retain(|open| *open != choice.index);
-                    self.finished = true;
+                    self.open_choices.remove(&choice.index);
+                    self.finished.insert(choice.index);
                 }
                 Some(Finish::Bad(reason)) => return Some(reason.chars().take(40).collect()),
             }
@@ -223,4 +229,6 @@ pub(crate) struct Silence {
     pub(crate) first_token: Duration,
     /// Between tokens.
     pub(crate) stall: Duration,
+    /// Until the end of a plain answer, which shows no token before.
+    pub(crate) whole: Duration,
 }

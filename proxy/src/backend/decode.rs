@@ -9,12 +9,35 @@ use bytes::Bytes;
 use flate2::write::{GzDecoder, ZlibDecoder};
 use http::{HeaderMap, header};
 
+/// The most that one piece of a body may unpack to: what a bomb is, and no answer.
+const PIECE_LIMIT: usize = 64 << 20;
+
+/// Takes what is unpacked, up to the limit.
+#[derive(Debug, Default)]
+pub(crate) struct Unpacked(Vec<u8>);
+
+impl io::Write for Unpacked {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > PIECE_LIMIT {
+            return Err(io::Error::other(format!(
+                "a piece of the answer unpacks to more than {PIECE_LIMIT} bytes"
+            )));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Unpacks a body piece by piece.
 #[derive(Debug)]
 pub(crate) enum Decoder {
     Plain,
-    Gzip(Box<GzDecoder<Vec<u8>>>),
-    Deflate(Box<ZlibDecoder<Vec<u8>>>),
+    Gzip(Box<GzDecoder<Unpacked>>),
+    Deflate(Box<ZlibDecoder<Unpacked>>),
 }
 
 /// An encoding that nobody asked for and that is not known here.
@@ -28,8 +51,8 @@ impl Decoder {
         let Some(value) = headers.get(header::CONTENT_ENCODING) else { return Ok(Self::Plain) };
         match value.as_bytes().trim_ascii() {
             b"" | b"identity" => Ok(Self::Plain),
-            b"gzip" | b"x-gzip" => Ok(Self::Gzip(Box::new(GzDecoder::new(Vec::new())))),
-            b"deflate" => Ok(Self::Deflate(Box::new(ZlibDecoder::new(Vec::new())))),
+            b"gzip" | b"x-gzip" => Ok(Self::Gzip(Box::new(GzDecoder::new(Unpacked::default())))),
+            b"deflate" => Ok(Self::Deflate(Box::new(ZlibDecoder::new(Unpacked::default())))),
             _ => Err(UnknownEncoding(value.to_str().unwrap_or("?").chars().take(40).collect())),
         }
     }
@@ -41,13 +64,22 @@ impl Decoder {
             Self::Gzip(decoder) => {
                 decoder.write_all(&bytes)?;
                 decoder.flush()?;
-                Ok(std::mem::take(decoder.get_mut()).into())
+                Ok(std::mem::take(&mut decoder.get_mut().0).into())
             }
             Self::Deflate(decoder) => {
                 decoder.write_all(&bytes)?;
                 decoder.flush()?;
-                Ok(std::mem::take(decoder.get_mut()).into())
+                Ok(std::mem::take(&mut decoder.get_mut().0).into())
             }
+        }
+    }
+
+    /// At the end of the body: whether the packed data came to its own end.
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain => Ok(()),
+            Self::Gzip(decoder) => decoder.try_finish(),
+            Self::Deflate(decoder) => decoder.try_finish().map(|_| ()),
         }
     }
 }
@@ -72,6 +104,30 @@ mod tests {
         let mut decoder = Decoder::of(&headers).unwrap();
         assert_eq!(decoder.push(Bytes::copy_from_slice(&packed[..first])).unwrap(), "data: 1\n\n");
         assert_eq!(decoder.push(Bytes::copy_from_slice(&packed[first..])).unwrap(), "data: 2\n\n");
+    }
+
+    #[test]
+    fn a_body_that_was_cut_is_no_whole_body() {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(&[b'x'; 5000]).unwrap();
+        let packed = encoder.finish().unwrap();
+        let headers = HeaderMap::from_iter([(header::CONTENT_ENCODING, "gzip".parse().unwrap())]);
+        for (cut, whole) in [(packed.len(), true), (packed.len() - 9, false), (12, false)] {
+            let mut decoder = Decoder::of(&headers).unwrap();
+            decoder.push(Bytes::copy_from_slice(&packed[..cut])).unwrap();
+            assert_eq!(decoder.finish().is_ok(), whole, "{cut} of {}", packed.len());
+        }
+    }
+
+    #[test]
+    fn a_bomb_is_an_error_and_no_memory() {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        for _ in 0..200 {
+            encoder.write_all(&vec![0; 1 << 20]).unwrap();
+        }
+        let headers = HeaderMap::from_iter([(header::CONTENT_ENCODING, "gzip".parse().unwrap())]);
+        let mut decoder = Decoder::of(&headers).unwrap();
+        assert!(decoder.push(encoder.finish().unwrap().into()).is_err());
     }
 
     #[test]

@@ -22,6 +22,14 @@ const TO_BACKEND: [HeaderName; 6] = [
 const TO_CLIENT: [HeaderName; 3] =
     [header::CONTENT_TYPE, header::CONTENT_DISPOSITION, header::CONTENT_LANGUAGE];
 
+/// How many proxies of this kind a request has come through.
+pub(crate) const HOPS: HeaderName = HeaderName::from_static("x-switchback-hops");
+
+/// The number that a request carries.
+pub(crate) fn hops(headers: &HeaderMap) -> usize {
+    headers.get(HOPS).and_then(|hops| hops.to_str().ok()?.parse().ok()).unwrap_or(0)
+}
+
 /// The headers of a request to a backend.
 pub(crate) fn to_backend(client: &HeaderMap, backend: &Backend) -> HeaderMap {
     let mut headers = pick(client, &TO_BACKEND);
@@ -33,6 +41,7 @@ pub(crate) fn to_backend(client: &HeaderMap, backend: &Backend) -> HeaderMap {
         header::USER_AGENT,
         HeaderValue::from_static(concat!("switchback/", env!("CARGO_PKG_VERSION"))),
     );
+    headers.insert(HOPS, HeaderValue::from(hops(client).saturating_add(1)));
     if let Some(key) = &backend.key
         && let Ok(mut value) = HeaderValue::from_str(&format!("Bearer {}", key.expose()))
     {

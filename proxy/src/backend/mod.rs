@@ -39,6 +39,8 @@ pub(crate) struct Backend {
     health: watch::Sender<Health>,
     connector: Arc<dyn Connect>,
     connect_within: Duration,
+    /// Changes of it are worth a line in the log.
+    announced: bool,
 }
 
 impl Backend {
@@ -49,7 +51,12 @@ impl Backend {
     ) -> Self {
         let health = watch::Sender::new(Health::default());
         let (found, load, open) = (RwLock::default(), RwLock::default(), Arc::default());
-        Self { config, found, load, open, health, connector, connect_within }
+        Self { config, found, load, open, health, connector, connect_within, announced: true }
+    }
+
+    /// One that is only looked for: what becomes of it is nobody's news yet.
+    pub(crate) fn unannounced(self) -> Self {
+        Self { announced: false, ..self }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -169,7 +176,7 @@ impl Backend {
     pub(crate) fn on_probe(&self, probe: Probe, found: Option<Found>) {
         if let Some(found) = found {
             let mut known = self.found.write();
-            if *known != found {
+            if *known != found && self.announced {
                 tracing::info!(
                     backend = self.name(),
                     engine = %found.engine.unwrap_or(Engine::Other),
@@ -177,8 +184,8 @@ impl Backend {
                     names = found.names.join(","),
                     "backend describes itself",
                 );
-                *known = found;
             }
+            *known = found;
         }
         self.change(|health| health.on_probe(probe));
     }
@@ -201,7 +208,7 @@ impl Backend {
         self.health.send_if_modified(|health| {
             let before = *health;
             change(health);
-            if before.state() != health.state() {
+            if before.state() != health.state() && self.announced {
                 tracing::info!(backend = self.name(), state = %health.state(), was = %before.state(), "backend changed");
             }
             before != *health

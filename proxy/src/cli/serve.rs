@@ -95,8 +95,12 @@ async fn look_around(listen: Option<SocketAddr>) -> Config {
 
 async fn look_again(proxy: &Proxy, mut config: Config) -> anyhow::Result<()> {
     let connector: Arc<dyn Connect> = Arc::new(Tcp);
+    let mut hangup = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
     loop {
-        tokio::time::sleep(discover::AGAIN).await;
+        tokio::select! {
+            _ = hangup.recv() => {}
+            () = tokio::time::sleep(discover::AGAIN) => {}
+        }
         let now = discover::discover(Some(&config), proxy.address().port(), &connector).await;
         if now.backends.len() > config.backends.len() {
             let found: Vec<&str> = now.backends.iter().map(|backend| backend.name.as_str()).collect();

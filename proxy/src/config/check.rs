@@ -30,9 +30,19 @@ pub(super) fn syntax(error: &toml::de::Error) -> String {
     text
 }
 
+/// More than a process has file descriptors for.
+const MOST_CONNECTIONS: usize = 1_000_000;
+
+/// Longer names are no typing mistakes, and the comparison takes time with their length.
+const LONGEST_NAME: usize = 128;
+
 /// The name that is nearest to what was written, if it is near at all.
 pub(crate) fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    if written.len() > LONGEST_NAME {
+        return None;
+    }
     known
+        .filter(|name| name.len() <= LONGEST_NAME)
         .map(|name| (strsim::normalized_damerau_levenshtein(written, name), name))
         .filter(|(likeness, _)| *likeness >= 0.5)
         .max_by(|(one, _), (other, _)| one.total_cmp(other))
@@ -117,8 +127,11 @@ fn server(written: file::Server, base: &Path, complaints: &mut Vec<String>) -> O
             None => {}
         }
     }
-    if written.max_connections == 0 {
-        complaints.push("[server] max_connections must be above 0".to_owned());
+    if written.max_connections == 0 || written.max_connections > MOST_CONNECTIONS {
+        complaints.push(format!("[server] max_connections must be above 0 and at most {MOST_CONNECTIONS}"));
+    }
+    if written.max_body < 1024 {
+        complaints.push("[server] max_body must be at least 1KiB".to_owned());
     }
     for origin in &written.allowed_origins {
         let is_origin = origin == "*"
@@ -221,6 +234,7 @@ fn failover(written: &file::Failover, complaints: &mut Vec<String>) -> Failover 
         ("connect", written.connect),
         ("first_token", written.first_token),
         ("stall", written.stall),
+        ("whole", written.whole),
         ("keep_alive", written.keep_alive),
     ] {
         if value.is_zero() {
@@ -232,6 +246,7 @@ fn failover(written: &file::Failover, complaints: &mut Vec<String>) -> Failover 
         connect: written.connect,
         first_token: written.first_token,
         stall: written.stall,
+        whole: written.whole,
         hold_head: written.hold_head,
         keep_alive: written.keep_alive,
         loading: written.loading,

@@ -131,6 +131,8 @@ pub(super) struct Failover {
     #[serde(deserialize_with = "words::duration")]
     pub(super) stall: Duration,
     #[serde(deserialize_with = "words::duration")]
+    pub(super) whole: Duration,
+    #[serde(deserialize_with = "words::duration")]
     pub(super) hold_head: Duration,
     #[serde(deserialize_with = "words::duration")]
     pub(super) keep_alive: Duration,
@@ -147,6 +149,7 @@ impl Default for Failover {
             connect: Duration::from_secs(2),
             first_token: Duration::from_secs(300),
             stall: Duration::from_secs(120),
+            whole: Duration::from_secs(3600),
             hold_head: Duration::from_secs(5),
             keep_alive: Duration::from_secs(10),
             loading: Duration::from_secs(180),

@@ -123,6 +123,7 @@ pub(crate) struct Failover {
     pub(crate) connect: Duration,
     pub(crate) first_token: Duration,
     pub(crate) stall: Duration,
+    pub(crate) whole: Duration,
     pub(crate) hold_head: Duration,
     pub(crate) keep_alive: Duration,
     pub(crate) loading: Duration,

@@ -19,6 +19,9 @@ use crate::identify::identify;
 use crate::pipeline;
 use crate::routes::goes_to_a_backend;
 
+/// Larger bodies are read on a thread of their own: streams must not wait for a scan of megabytes.
+const LARGE_BODY: usize = 1 << 20;
+
 /// Answers a request from a backend.
 pub(crate) async fn forward(State(live): State<Arc<Live>>, request: Request) -> Response<Body> {
     let accepted = Instant::now();
@@ -40,6 +43,10 @@ pub(crate) async fn forward(State(live): State<Arc<Live>>, request: Request) -> 
     let server = &app.config.server;
     let asks_first = head.headers.contains_key(header::EXPECT);
     let call = match read(body, announced, asks_first, server.max_body, server.read_timeout).await {
+        Ok(body) if body.len() > LARGE_BODY => {
+            let reading = move || Call::read(id, accepted, head.method, endpoint, head.headers, body);
+            tokio::task::spawn_blocking(reading).await.unwrap_or_else(|_| Err(ApiError::own_fault()))
+        }
         Ok(body) => Call::read(id, accepted, head.method, endpoint, head.headers, body),
         Err(error) => Err(error),
     };
@@ -49,7 +56,8 @@ pub(crate) async fn forward(State(live): State<Arc<Live>>, request: Request) -> 
     };
     let client = identify(&app.config, &call, key.as_deref());
     let patience = Patience {
-        accepted,
+        // A slow upload is the client's own time.
+        accepted: Instant::now(),
         hold_head: app.config.failover.hold_head,
         keep_alive: app.config.failover.keep_alive,
         word: KeepAliveWord::new(client.keep_alive, &call),

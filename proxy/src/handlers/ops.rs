@@ -40,7 +40,7 @@ pub(crate) async fn metrics(State(live): State<Arc<Live>>) -> Response<Body> {
 /// All names that may be asked for.
 pub(crate) async fn models(State(live): State<Arc<Live>>) -> Response<Body> {
     let app = live.app();
-    let cards: Vec<Value> = models::names(&app).iter().filter_map(|name| models::card(&app, name)).collect();
+    let cards = models::list(&app);
     answer(StatusCode::OK, &json!({ "object": "list", "data": cards }))
 }
 
