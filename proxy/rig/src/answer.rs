@@ -2,13 +2,18 @@
 //!
 //! An answer is a function of (seed, prompt, script step): the same always gives the same tokens. Prose says
 //! something about its prompt (how long it is, how it begins), so that a reader can see which request an answer
-//! belongs to. It must never know how fast it will be said, or in which API's words.
+//! belongs to. A trailing assistant message is continued with the rest of the answer that the prompt before it gives.
+//! It must never know how fast it will be said, or in which API's words.
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use crate::{
-    Step,
+    Flaw, Format, Spec, Step,
+    arguments::{fitting, pick},
     inference::{Inference, ToolChoice},
+    markup::written,
+    prose::{prose, sentence},
+    random::Random,
     tokens::pieces,
 };
 
@@ -38,53 +43,51 @@ pub(crate) enum Ending {
     Break,
 }
 
+/// A tool parser holds text back that may be a call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Hold {
+    /// The first token that is held.
+    pub(crate) from: usize,
+    /// Seconds of silence, at least.
+    pub(crate) seconds: f64,
+    /// Whether what was held never comes.
+    pub(crate) lost: bool,
+}
+
 /// A whole answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Answer {
     pub(crate) tokens: Vec<Token>,
     pub(crate) ending: Ending,
+    pub(crate) hold: Option<Hold>,
+    /// Chance for everything that concerns it.
+    pub(crate) seed: u64,
 }
 
 impl Answer {
-    /// The answer to `asked`, of at most `limit` tokens. `thinks` and `parses_tools` are the backend's own ways.
-    pub(crate) fn new(
-        seed: u64,
-        asked: &Inference,
-        step: &Step,
-        limit: usize,
-        thinks: bool,
-        parses_tools: bool,
-    ) -> Self {
-        let mut random = Random::new(seed ^ hash(asked.text.as_bytes()));
-        let mut tokens = Vec::new();
-        if asked.thinking.unwrap_or(thinks) && !matches!(step, Step::Empty) {
-            let thought = format!("The prompt has {} tokens.{}", asked.prompt_tokens, random.sentence());
-            tokens.extend(pieces(&thought).map(|piece| Token::Reasoning(piece.to_owned())));
+    /// The answer of this backend to `asked`, of at most `limit` tokens.
+    pub(crate) fn new(spec: &Spec, asked: &Inference, step: &Step, limit: usize) -> Self {
+        let seed = spec.seed ^ asked.subject.hash;
+        let mut saying = Saying {
+            spec,
+            asked,
+            random: Random::new(seed),
+            tokens: Vec::new(),
+            finish: "stop",
+            wrote_call: false,
+        };
+        let empties = *step == Step::Ok && Random::of(seed, "empty").happens(spec.faults.empties);
+        let step = if empties { &Step::Empty } else { step };
+        let chat_begun =
+            asked.begun.as_deref().filter(|_| asked.continues || spec.engine.repeats_beginnings());
+        if asked.thinking.unwrap_or(spec.thinks) && *step != Step::Empty && chat_begun.is_none() {
+            saying.think();
         }
-        let parses_tools = parses_tools && asked.takes_calls();
-        let mut finish = "stop";
-        match step {
-            Step::Say(said) => tokens.extend(text(said)),
-            Step::Call { name, arguments } if parses_tools => {
-                tokens.extend(call(name, arguments));
-                finish = call_finish(asked);
-            }
-            Step::Call { name, arguments } => {
-                let markup = format!(
-                    "<tool_call>\n{{\"name\": {}, \"arguments\": {arguments}}}\n</tool_call>",
-                    Value::from(name.as_str())
-                );
-                tokens.extend(text(&markup));
-            }
-            Step::Empty => {}
-            _ => match asked.forced_tool() {
-                Some(tool) if parses_tools => {
-                    tokens.extend(call(&tool.name, &arguments_for(&tool.parameters).to_string()));
-                    finish = call_finish(asked);
-                }
-                _ => tokens.extend(text(&prose_about(asked, &mut random))),
-            },
+        saying.say(step);
+        if let Some(begun) = chat_begun {
+            saying.go_on(begun);
         }
+        let Saying { mut random, mut tokens, finish, wrote_call, .. } = saying;
         if asked.ignore_eos {
             let more = prose(random.next()).flat_map(pieces).map(|piece| Token::Text(piece.to_owned()));
             let missing = limit.saturating_sub(tokens.len());
@@ -95,18 +98,17 @@ impl Answer {
         let mut ending =
             Ending::Finish(if tokens.len() > limit || asked.ignore_eos { "length" } else { finish });
         tokens.truncate(limit);
-        match *step {
-            Step::Stall(after) => {
-                tokens.truncate(after);
-                ending = Ending::Stall;
-            }
-            Step::Cut(after) => {
-                tokens.truncate(after);
-                ending = Ending::Break;
-            }
-            _ => {}
-        }
-        Self { tokens, ending }
+        let mut silence = Random::of(seed, "stall");
+        let (after, cut) = match *step {
+            Step::Stall(after) => (after, Ending::Stall),
+            Step::Cut(after) => (after, Ending::Break),
+            Step::Ok if silence.happens(spec.faults.stalls) => (silence.below(tokens.len()), Ending::Stall),
+            _ => (tokens.len(), ending),
+        };
+        tokens.truncate(after);
+        ending = cut;
+        let hold = if wrote_call { None } else { held_back(spec, asked, &tokens, seed) };
+        Self { tokens, ending, hold, seed }
     }
 
     /// The texts of the tokens that `pick` picks, put together; none if it picks none.
@@ -146,144 +148,169 @@ impl Answer {
     }
 }
 
-fn text(said: &str) -> impl Iterator<Item = Token> + '_ {
-    pieces(said).map(|piece| Token::Text(piece.to_owned()))
-}
-
-fn call<'a>(name: &str, arguments: &'a str) -> impl Iterator<Item = Token> + use<'a> {
-    let open = Token::Call { name: name.to_owned() };
-    std::iter::once(open).chain(pieces(arguments).map(|piece| Token::Arguments(piece.to_owned())))
-}
-
-fn prose_about(asked: &Inference, random: &mut Random) -> String {
-    let mut said =
-        format!("Your prompt has {} tokens and begins \"{}\".", asked.prompt_tokens, asked.first_words);
-    for _ in 0..4 + random.next() % 12 {
-        said.push_str(random.sentence());
-    }
-    said
-}
-
-/// The smallest arguments that satisfy a schema's required members.
-fn arguments_for(parameters: &Value) -> Value {
-    let required: Vec<&str> =
-        parameters["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    let value = |schema: &Value| match (&schema["enum"][0], schema["type"].as_str()) {
-        (Value::Null, Some("integer" | "number")) => json!(1),
-        (Value::Null, Some("boolean")) => json!(true),
-        (Value::Null, Some("array")) => json!([]),
-        (Value::Null, Some("object")) => json!({}),
-        (Value::Null, _) => json!("switchback"),
-        (first, _) => first.clone(),
-    };
-    Value::Object(
-        required
-            .into_iter()
-            .map(|name| (name.to_owned(), value(&parameters["properties"][name])))
-            .collect::<Map<_, _>>(),
-    )
-}
-
-/// Endless prose in sentences, each with a space before it.
-pub(crate) fn prose(seed: u64) -> impl Iterator<Item = &'static str> {
-    let mut random = Random::new(seed);
-    std::iter::from_fn(move || Some(random.sentence()))
-}
-
-const SENTENCES: [&str; 16] = [
-    " The road climbs in short legs, and each turn gains a little height.",
-    " A long prompt takes the long way round.",
-    " The first card reads while the second one remembers.",
-    " Nothing is lost between two turns.",
-    " The valley is wide, the window is not.",
-    " What was read once need not be read again.",
-    " Every step costs a moment, every moment is counted.",
-    " A queue forms quietly at the foot of the pass.",
-    " The bridge carries what it was built to carry, and no more.",
-    " Somewhere above, a light is on.",
-    " The answer arrives in pieces, in their order.",
-    " Rain fills the pool to its rim.",
-    " One heavy cart can stop a whole column.",
-    " The map shows the cliff, the sign shows the way round it.",
-    " The second bend looks like the first one.",
-    " At the top there is room for everybody.",
-];
-
-/// A small generator of numbers (splitmix64): the same seed, the same numbers, on every machine.
-#[derive(Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn sentence(&mut self) -> &'static str {
-        SENTENCES[(self.next() % SENTENCES.len() as u64) as usize]
+impl Token {
+    /// Its text; empty for the end.
+    pub(crate) fn text(&self) -> &str {
+        match self {
+            Self::Reasoning(text) | Self::Text(text) | Self::Arguments(text) => text,
+            Self::Call { name } => name,
+            Self::End => "",
+        }
     }
 }
 
-/// FNV-1a: a number for a text, the same on every machine.
-pub(crate) fn hash(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+/// An answer in the making.
+struct Saying<'a> {
+    spec: &'a Spec,
+    asked: &'a Inference,
+    random: Random,
+    tokens: Vec<Token>,
+    finish: &'static str,
+    /// A call stands in the text.
+    wrote_call: bool,
 }
 
-/// OpenAI and vLLM: the call of a named choice ends in `stop`.
-fn call_finish(asked: &Inference) -> &'static str {
-    if matches!(asked.tool_choice, ToolChoice::Named(_)) { "stop" } else { "tool_calls" }
+impl Saying<'_> {
+    fn think(&mut self) {
+        let thought =
+            format!("The prompt has {} tokens.{}", self.asked.subject.tokens, sentence(&mut self.random));
+        if self.spec.reasoning_parser {
+            self.tokens.extend(pieces(&thought).map(|piece| Token::Reasoning(piece.to_owned())));
+        } else {
+            self.text(&tagged(&thought));
+        }
+    }
+
+    fn say(&mut self, step: &Step) {
+        let parses = self.spec.tool_parser && self.asked.takes_calls();
+        match step {
+            Step::Say(said) => self.text(said),
+            Step::Think(thought) => {
+                self.text(&tagged(thought));
+                self.prose();
+            }
+            Step::Call { name, arguments } if parses => self.call(name, arguments),
+            Step::Call { name, arguments } => self.text(&written(Format::Hermes, None, name, arguments)),
+            Step::Fit => self.fit(None),
+            Step::Write { format, flaw, name, arguments } => {
+                self.write(*format, *flaw, name.as_deref(), arguments.as_deref());
+            }
+            Step::Empty => {}
+            Step::Ok | Step::Http(_) | Step::Dead | Step::Stall(_) | Step::Cut(_) => self.answer(parses),
+        }
+    }
+
+    /// What the model does by itself.
+    fn answer(&mut self, parses: bool) {
+        let (asked, spec) = (self.asked, self.spec);
+        let mut chance = Random::of(self.random.next(), "calls");
+        match asked.forced_tool() {
+            Some(tool) if parses => {
+                let drops = asked.stream && asked.tool_choice == ToolChoice::Required;
+                if drops && chance.happens(spec.faults.drops_required) {
+                    if chance.happens(0.5) {
+                        self.write(Format::QwenXml, None, Some(&tool.name), None);
+                    }
+                } else {
+                    self.call(&tool.name, &fitting(&tool.parameters).to_string());
+                }
+            }
+            None if asked.takes_calls() && !asked.after_tool && chance.happens(spec.calls.share) => {
+                match spec.calls.format {
+                    Some(format) => {
+                        let flaws: Vec<Flaw> = format.flaws().collect();
+                        let flawed = chance.happens(spec.calls.flawed);
+                        let flaw = flaws.get(chance.below(flaws.len())).copied().filter(|_| flawed);
+                        self.write(format, flaw, None, None);
+                    }
+                    None => self.fit(Some(parses)),
+                }
+            }
+            _ => self.prose(),
+        }
+    }
+
+    /// A call of a tool that the request declares, or prose.
+    fn fit(&mut self, parses: Option<bool>) {
+        let parses = parses.unwrap_or(self.spec.tool_parser && self.asked.takes_calls());
+        match self.asked.forced_tool().or_else(|| pick(&self.asked.tools)) {
+            Some(tool) if parses => self.call(&tool.name, &fitting(&tool.parameters).to_string()),
+            Some(tool) => self.write(Format::Hermes, None, Some(&tool.name), None),
+            None => self.prose(),
+        }
+    }
+
+    /// A call as text; what is not given comes from the request's tools.
+    fn write(&mut self, format: Format, flaw: Option<Flaw>, name: Option<&str>, arguments: Option<&str>) {
+        let tools = &self.asked.tools;
+        let tool = match name {
+            Some(name) => tools.iter().find(|tool| tool.name == name),
+            None => self.asked.forced_tool().or_else(|| pick(tools)),
+        };
+        let name = name.or(tool.map(|tool| tool.name.as_str())).unwrap_or("lookup");
+        let fitted = fitting(tool.map_or(&Value::Null, |tool| &tool.parameters)).to_string();
+        self.wrote_call = flaw != Some(Flaw::InProse);
+        self.text(&written(format, flaw, name, arguments.unwrap_or(&fitted)));
+    }
+
+    fn call(&mut self, name: &str, arguments: &str) {
+        self.tokens.push(Token::Call { name: name.to_owned() });
+        self.tokens.extend(pieces(arguments).map(|piece| Token::Arguments(piece.to_owned())));
+        // OpenAI and vLLM: the call of a named choice ends in `stop`
+        let named = matches!(self.asked.tool_choice, ToolChoice::Named(_));
+        self.finish = if named { "stop" } else { "tool_calls" };
+    }
+
+    fn prose(&mut self) {
+        let (tokens, words) = (self.asked.subject.tokens, &self.asked.first_words);
+        let mut said = format!("Your prompt has {tokens} tokens and begins \"{words}\".");
+        for _ in 0..4 + self.random.below(12) {
+            said.push_str(sentence(&mut self.random));
+        }
+        self.text(&said);
+    }
+
+    fn text(&mut self, said: &str) {
+        self.tokens.extend(pieces(said).map(|piece| Token::Text(piece.to_owned())));
+    }
+
+    /// Only the rest of what was begun, if it was begun like this; llama.cpp says the beginning again.
+    fn go_on(&mut self, begun: &str) {
+        let whole: String = self.tokens.iter().map(Token::text).collect();
+        if self.tokens.iter().all(|token| matches!(token, Token::Text(_)))
+            && let Some(rest) = whole.strip_prefix(begun)
+        {
+            self.tokens.clear();
+            self.text(rest);
+        }
+        if self.spec.engine.repeats_beginnings()
+            && let Some(Token::Text(first)) = self.tokens.first_mut()
+        {
+            first.insert_str(0, begun);
+        }
+    }
+}
+
+/// A thought in the content.
+fn tagged(thought: &str) -> String {
+    format!("<think>\n{thought}\n</think>\n\n")
+}
+
+/// What a tool parser holds back of a stream of prose: everything from an opening tag on, if it is in there.
+fn held_back(spec: &Spec, asked: &Inference, tokens: &[Token], seed: u64) -> Option<Hold> {
+    let [least, most] = spec.faults.tag_silence.filter(|_| spec.tool_parser && asked.takes_calls())?;
+    let text = |token: &Token| if let Token::Text(text) = token { text.len() } else { 0 };
+    let content: String =
+        tokens.iter().filter(|token| matches!(token, Token::Text(_))).map(Token::text).collect();
+    let tag = content.find("<tool_call>")?;
+    let mut end = 0;
+    let from = tokens.iter().position(|token| {
+        end += text(token);
+        end > tag
+    })?;
+    let mut random = Random::of(seed, "tag");
+    Some(Hold { from, seconds: least + (most - least) * random.unit(), lost: random.happens(0.5) })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn answer(step: &str, limit: usize, body: &Value) -> Answer {
-        Answer::new(7, &Inference::chat(body), &step.parse().unwrap(), limit, false, true)
-    }
-
-    #[test]
-    fn prose_says_which_prompt_it_answers() {
-        let body = json!({"messages": [{"role": "user", "content": "Where is the pass?"}]});
-        let said = answer("ok", 1_000, &body).content().unwrap();
-        assert!(said.starts_with("Your prompt has 12 tokens and begins \"Where is the pass?\"."), "{said}");
-        assert_eq!(answer("ok", 1_000, &body), answer("ok", 1_000, &body));
-    }
-
-    #[test]
-    fn a_limit_cuts_and_says_length() {
-        let body = json!({"messages": [], "ignore_eos": false});
-        let cut = answer("say one two three", 2, &body);
-        assert_eq!((cut.content().unwrap().as_str(), cut.finish()), ("one two", "length"));
-        let whole = answer("say one two three", 4, &body);
-        assert_eq!((whole.tokens.last(), whole.finish()), (Some(&Token::End), "stop"));
-        let endless = answer("say one", 50, &json!({"messages": [], "ignore_eos": true}));
-        assert_eq!((endless.tokens.len(), endless.finish()), (50, "length"));
-    }
-
-    #[test]
-    fn a_call_is_a_call_only_where_tools_are_parsed() {
-        let tools = json!([{"type": "function", "function": {"name": "f", "parameters": {
-            "required": ["n", "s"], "properties": {"n": {"type": "integer"}, "s": {"enum": ["x", "y"]}}}}}]);
-        let called = answer("call f {\"a\": 1}", 99, &json!({"messages": [], "tools": tools}));
-        assert_eq!((called.call(), called.finish()), (Some(("f", "{\"a\": 1}".to_owned())), "tool_calls"));
-
-        let shown = answer("call f {}", 99, &json!({"messages": [], "tools": tools, "tool_choice": "none"}));
-        assert_eq!(
-            shown.content().unwrap(),
-            "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>"
-        );
-
-        let forced = answer("ok", 99, &json!({"messages": [], "tools": tools, "tool_choice": "required"}));
-        assert_eq!(forced.call(), Some(("f", "{\"n\":1,\"s\":\"x\"}".to_owned())));
-    }
-}
+mod tests;

@@ -46,6 +46,13 @@ pub enum EventKind {
     },
     /// It got a slot, and its prefill began.
     PrefillStarted,
+    /// The cache saved a part of its prefill.
+    CacheHit {
+        /// Prompt tokens that need not be computed.
+        tokens: usize,
+    },
+    /// The KV pool was full: it lost its slot, and is computed again when there is room.
+    Preempted,
     /// Its prefill is over and its first token is out.
     FirstToken,
     /// Its answer is complete.
@@ -80,6 +87,10 @@ pub enum EventKind {
         /// The request that killed it; none when it was killed from outside.
         by: Option<u64>,
     },
+    /// The engine computes nothing, though it lives; with a request if that made it so.
+    Silent,
+    /// The engine computes again.
+    Resumed,
     /// The process is gone: the port refuses connections.
     Down,
     /// The process is back and loads its model.
@@ -89,7 +100,7 @@ pub enum EventKind {
 }
 
 /// Where a request is in its life on an engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// Waiting for a slot.

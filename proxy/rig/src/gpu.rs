@@ -11,50 +11,24 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use crate::{
-    Clock, EventKind, Load, Phase, Spec,
+    Clock, Death, EventKind, Faults, Load, Phase, Spec, Timing,
     answer::Ending,
     event::EventLog,
-    schedule::{Advance, Schedule, Sequence},
+    schedule::{Advance, Begun, Schedule},
+    sequence::Sequence,
+    ticket::{End, Job, Progress, Ticket},
+    timing::Bursts,
 };
 
-/// Where in a prompt the cliff is: at this part of its prefill (published: 0.8).
-const CLIFF_AT: f64 = 0.8;
-
-/// One request's work.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Job {
-    pub(crate) id: u64,
-    pub(crate) prompt_tokens: usize,
-    pub(crate) output_tokens: usize,
-    pub(crate) ending: Ending,
-    /// The script has it kill the engine.
-    pub(crate) deadly: bool,
-}
-
-/// How far a job is. Times are simulated seconds since the clock's epoch.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Progress {
-    pub(crate) phase: Phase,
-    pub(crate) prefilled: usize,
-    pub(crate) decoded: usize,
-    pub(crate) prefill_from: f64,
-    pub(crate) decode_from: f64,
-    /// When this progress was made.
-    pub(crate) at: f64,
-    pub(crate) end: Option<End>,
-}
-
-/// How a job ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    Complete,
-    Died,
-}
+/// Conversations whose turns are counted; with more, the count begins anew.
+const CONVERSATIONS: usize = 65_536;
 
 /// What an engine has done since its process began.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) prompt_tokens: usize,
+    pub(crate) cached_tokens: usize,
+    pub(crate) preemptions: usize,
     pub(crate) output_tokens: usize,
     pub(crate) prefill_seconds: f64,
     pub(crate) decode_seconds: f64,
@@ -68,19 +42,26 @@ pub(crate) struct Totals {
 #[derive(Debug)]
 pub(crate) struct Gpu {
     clock: Clock,
-    dies_above: Option<usize>,
+    timing: Timing,
+    faults: Faults,
     log: Arc<EventLog>,
     state: Mutex<State>,
-    /// Work came, or death.
+    /// Work came, or death, or silence began or ended.
     woken: Notify,
+    /// A step is over, or the engine.
+    stepped: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     alive: bool,
+    silent: bool,
+    stepping: bool,
     killed_by: Option<u64>,
     schedule: Schedule,
     jobs: HashMap<u64, (Job, watch::Sender<Progress>)>,
+    /// How many turns each conversation has had since the process began.
+    turns: HashMap<u64, usize>,
     totals: Totals,
 }
 
@@ -89,41 +70,59 @@ impl Gpu {
     pub(crate) fn new(spec: &Spec, clock: Clock, log: Arc<EventLog>) -> Self {
         let state = State {
             alive: false,
+            silent: false,
+            stepping: false,
             killed_by: None,
             schedule: Schedule::new(spec, clock.now()),
             jobs: HashMap::new(),
+            turns: HashMap::new(),
             totals: Totals::default(),
         };
-        Self { clock, dies_above: spec.dies_above, log, state: Mutex::new(state), woken: Notify::new() }
+        let (timing, faults) = (spec.timing, spec.faults);
+        Self {
+            clock,
+            timing,
+            faults,
+            log,
+            state: Mutex::new(state),
+            woken: Notify::new(),
+            stepped: Notify::new(),
+        }
     }
 
     /// Starts it with nothing in it. [`Self::run`] must follow.
     pub(crate) fn boot(&self, spec: &Spec) {
         let mut state = self.state.lock();
-        state.alive = true;
+        (state.alive, state.silent, state.stepping) = (true, false, false);
         state.schedule = Schedule::new(spec, self.clock.now());
+        state.turns.clear();
         state.totals = Totals::default();
     }
 
     /// Takes a job on; none if the engine is dead.
     pub(crate) fn submit(self: &Arc<Self>, job: Job) -> Option<Ticket> {
         let now = self.clock.now();
-        let cliff = self.dies_above.is_some_and(|most| job.prompt_tokens > most);
-        let dies_at = (job.deadly || cliff).then(|| ((job.prompt_tokens as f64 * CLIFF_AT) as usize).max(1));
         let mut state = self.state.lock();
         if !state.alive {
             return None;
         }
-        let (prefilled, decoded, end) = (0, 0, None);
-        let (prefill_from, decode_from, at) = (now, now, now);
-        let progress =
-            Progress { phase: Phase::Queued, prefilled, decoded, prefill_from, decode_from, at, end };
+        let (cached, prefilled, decoded, end) = (0, 0, 0, None);
+        let (phase, prefill_from, decode_from, at) = (Phase::Queued, now, now, now);
+        let progress = Progress { phase, cached, prefilled, decoded, prefill_from, decode_from, at, end };
         let (sender, receiver) = watch::channel(progress);
-        state.jobs.insert(job.id, (job, sender));
-        state.schedule.push(Sequence::new(job.id, job.prompt_tokens, job.output_tokens, dies_at, now));
+        let bursts = Bursts::new(&self.timing, job.seed);
+        let mut sequence = Sequence::new(job.id, job.prompt_tokens, job.output_tokens, now, bursts);
+        sequence.seed = job.seed;
+        sequence.chain = Arc::clone(&job.chain);
+        sequence.turn = state.turn(job.conversation);
+        sequence.deadly = job.deadly;
+        sequence.crashes_at = self.faults.crashes_after(job.seed);
+        let id = job.id;
+        state.schedule.push(sequence);
+        state.jobs.insert(id, (job, sender));
         drop(state);
         self.woken.notify_one();
-        Some(Ticket { id: job.id, progress: receiver, gpu: Arc::clone(self) })
+        Some(Ticket::new(id, receiver, Arc::clone(self)))
     }
 
     /// Works until the engine dies; returns who killed it.
@@ -134,9 +133,10 @@ impl Gpu {
                 if !state.alive {
                     return state.killed_by;
                 }
-                let step = state.schedule.begin();
-                for &id in step.iter().flat_map(|step| &step.admitted) {
-                    self.admitted(&mut state, id, step.as_ref().map_or(0.0, |step| step.starts));
+                let step = if state.silent { None } else { state.schedule.begin() };
+                state.stepping = step.is_some();
+                if let Some(step) = &step {
+                    self.begun(&mut state, step);
                 }
                 step
             };
@@ -152,14 +152,18 @@ impl Gpu {
             if !state.alive {
                 continue;
             }
+            state.stepping = false;
+            self.stepped.notify_waiters();
             let (advances, killer) = state.schedule.finish(&step);
             state.totals.steps += 1;
             state.totals.busy_slots += advances.len();
             for advance in advances {
                 self.advanced(&mut state, advance, step.ends);
             }
-            if killer.is_some() {
-                self.die(&mut state, killer, step.ends);
+            match killer {
+                Some(_) if self.faults.death == Death::Hang => self.hang(&mut state, killer, step.ends),
+                Some(_) => self.die(&mut state, killer, step.ends),
+                None => {}
             }
         }
     }
@@ -171,19 +175,31 @@ impl Gpu {
         }
     }
 
-    fn admitted(&self, state: &mut State, id: u64, at: f64) {
-        if let Some((_, progress)) = state.jobs.get(&id) {
+    fn begun(&self, state: &mut State, step: &Begun) {
+        let at = step.starts;
+        state.totals.preemptions += step.preempted.len();
+        for &id in &step.preempted {
+            self.log.write(at, Some(id), EventKind::Preempted);
+        }
+        for &(id, cached) in &step.admitted {
+            let Some((_, progress)) = state.jobs.get(&id) else { continue };
             self.log.write(at, Some(id), EventKind::PrefillStarted);
-            progress.send_modify(|now| {
-                (now.phase, now.prefill_from, now.decode_from, now.at) = (Phase::Prefill, at, at, at);
-            });
+            if cached > 0 {
+                self.log.write(at, Some(id), EventKind::CacheHit { tokens: cached });
+            }
+            if progress.borrow().phase == Phase::Queued {
+                progress.send_modify(|now| {
+                    (now.phase, now.cached, now.prefilled) = (Phase::Prefill, cached, cached);
+                    (now.prefill_from, now.decode_from, now.at) = (at, at, at);
+                });
+            }
         }
     }
 
     fn advanced(&self, state: &mut State, advance: Advance, at: f64) {
         let Advance { id, prefilled, decoded, first_token, complete } = advance;
         let Some((job, progress)) = state.jobs.get(&id) else { return };
-        let (job, before) = (*job, *progress.borrow());
+        let (prompt_tokens, ending, before) = (job.prompt_tokens, job.ending, *progress.borrow());
         if first_token {
             self.log.write(at, Some(id), EventKind::FirstToken);
         }
@@ -192,7 +208,7 @@ impl Gpu {
             self.log.write(
                 at,
                 Some(id),
-                match job.ending {
+                match ending {
                     Ending::Finish(reason) => EventKind::Finished { completion_tokens, reason },
                     Ending::Stall => EventKind::Stalled { completion_tokens },
                     Ending::Break => EventKind::Broken { completion_tokens },
@@ -200,7 +216,7 @@ impl Gpu {
             );
         }
         progress.send_modify(|now| {
-            (now.prefilled, now.decoded, now.at) = (prefilled, decoded, at);
+            (now.prefilled, now.decoded, now.at) = (prefilled.max(now.prefilled), decoded, at);
             if first_token {
                 (now.phase, now.decode_from) = (Phase::Decode, at);
             }
@@ -210,16 +226,37 @@ impl Gpu {
         totals.output_tokens += decoded - before.decoded;
         totals.longest = totals.longest.max(prefilled + decoded);
         if first_token {
-            totals.prompt_tokens += job.prompt_tokens;
+            totals.prompt_tokens += prompt_tokens;
+            totals.cached_tokens += before.cached;
             totals.prefill_seconds += at - before.prefill_from;
         } else if decoded > before.decoded {
             totals.decode_seconds += at - before.at;
         }
         if complete {
-            totals.cut_by_length += usize::from(job.ending == Ending::Finish("length"));
-            totals.stopped += usize::from(matches!(job.ending, Ending::Finish(reason) if reason != "length"));
+            totals.cut_by_length += usize::from(ending == Ending::Finish("length"));
+            totals.stopped += usize::from(matches!(ending, Ending::Finish(reason) if reason != "length"));
             state.jobs.remove(&id);
         }
+    }
+
+    /// From now on it computes nothing, or works on. It still takes requests.
+    pub(crate) fn silence(&self, silent: bool) {
+        let mut state = self.state.lock();
+        if state.alive && state.silent != silent {
+            state.silent = silent;
+            let kind = if silent { EventKind::Silent } else { EventKind::Resumed };
+            self.log.write(self.clock.now(), None, kind);
+            state.schedule.wait_until(self.clock.now());
+        }
+        drop(state);
+        self.woken.notify_one();
+        self.stepped.notify_waiters();
+    }
+
+    /// What should kill it makes it hang.
+    fn hang(&self, state: &mut State, by: Option<u64>, at: f64) {
+        state.silent = true;
+        self.log.write(at, by, EventKind::Silent);
     }
 
     /// Kills it from outside.
@@ -242,10 +279,32 @@ impl Gpu {
             progress.send_modify(|now| (now.at, now.end) = (at, Some(End::Died)));
         }
         self.woken.notify_one();
+        self.stepped.notify_waiters();
+    }
+
+    /// Waits for the moment between two steps, in which an engine hears what is asked of itself; for ever if it is
+    /// silent.
+    pub(crate) async fn between_steps(&self) {
+        loop {
+            let stepped = self.stepped.notified();
+            tokio::pin!(stepped);
+            stepped.as_mut().enable();
+            let silent = {
+                let state = self.state.lock();
+                if !state.alive || !(state.stepping || state.silent) {
+                    return;
+                }
+                state.silent
+            };
+            stepped.await;
+            if !silent {
+                return;
+            }
+        }
     }
 
     /// The ticket's holder has gone.
-    fn leave(&self, id: u64) {
+    pub(crate) fn leave(&self, id: u64) {
         let mut state = self.state.lock();
         if state.jobs.remove(&id).is_some()
             && let Some(phase) = state.schedule.leave(id)
@@ -259,10 +318,16 @@ impl Gpu {
         if !state.alive {
             return Load::default();
         }
+        let (running, waiting) = (state.schedule.running().count(), state.schedule.waiting());
+        let resident_tokens = state.schedule.running().map(Sequence::resident).sum();
+        // a silent engine, as seen with vLLM: nothing runs, everything waits
+        let (running, waiting) = if state.silent { (0, running + waiting) } else { (running, waiting) };
         Load {
-            running: state.schedule.running().count(),
-            waiting: state.schedule.waiting(),
-            resident_tokens: state.schedule.running().map(|job| job.prefilled + job.decoded).sum(),
+            running,
+            waiting,
+            resident_tokens,
+            prefilled: state.schedule.computed(),
+            decoded: state.totals.output_tokens,
         }
     }
 
@@ -277,40 +342,14 @@ impl Gpu {
     }
 }
 
-/// A job on the engine. Dropping it before its end cancels it.
-#[derive(Debug)]
-pub(crate) struct Ticket {
-    id: u64,
-    progress: watch::Receiver<Progress>,
-    gpu: Arc<Gpu>,
-}
-
-impl Ticket {
-    pub(crate) fn now(&mut self) -> Progress {
-        *self.progress.borrow_and_update()
-    }
-
-    /// The next progress that has not been seen.
-    pub(crate) async fn next(&mut self) -> Progress {
-        // the sender leaves only after it has sent the end
-        let _ended = self.progress.changed().await;
-        self.now()
-    }
-
-    /// The first progress that `wanted` accepts, or the end.
-    pub(crate) async fn until(&mut self, wanted: impl Fn(&Progress) -> bool) -> Progress {
-        loop {
-            let now = self.now();
-            if wanted(&now) || now.end.is_some() {
-                return now;
-            }
-            self.next().await;
+impl State {
+    fn turn(&mut self, conversation: Option<u64>) -> usize {
+        let Some(conversation) = conversation else { return 1 };
+        if self.turns.len() >= CONVERSATIONS {
+            self.turns.clear();
         }
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        self.gpu.leave(self.id);
+        let turn = self.turns.entry(conversation).or_default();
+        *turn += 1;
+        *turn
     }
 }

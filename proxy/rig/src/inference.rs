@@ -6,22 +6,25 @@
 
 use serde_json::Value;
 
-use crate::tokens::count_tokens;
-
-/// What the template puts around each message, before the answer, and around a list of tools, in tokens.
-pub(crate) const MESSAGE_TOKENS: usize = 4;
-pub(crate) const ANSWER_TOKENS: usize = 3;
-const TOOLS_TOKENS: usize = 8;
-/// One image.
-const IMAGE_TOKENS: usize = 256;
+use crate::{
+    prompt::{ANSWER_TOKENS, Prompt},
+    random::hash,
+};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Inference {
     /// A chat, or a plain completion?
     pub(crate) chat: bool,
-    /// All texts of the prompt in order.
-    pub(crate) text: String,
-    pub(crate) prompt_tokens: usize,
+    /// What is to be answered, as the engine gets it.
+    pub(crate) prompt: Prompt,
+    /// What is answered: the prompt without a trailing assistant message.
+    pub(crate) subject: Subject,
+    /// What a trailing assistant message has already said.
+    pub(crate) begun: Option<String>,
+    /// `continue_final_message`.
+    pub(crate) continues: bool,
+    /// Whether the last message is the result of a tool.
+    pub(crate) after_tool: bool,
     /// How the last user message begins.
     pub(crate) first_words: String,
     pub(crate) images: usize,
@@ -38,6 +41,19 @@ pub(crate) struct Inference {
     pub(crate) thinking: Option<bool>,
     pub(crate) tools: Vec<Tool>,
     pub(crate) tool_choice: ToolChoice,
+}
+
+/// What an answer is a function of, besides the seed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Subject {
+    pub(crate) hash: u64,
+    pub(crate) tokens: usize,
+}
+
+impl Subject {
+    fn of(prompt: &Prompt, template: usize) -> Self {
+        Self { hash: hash(prompt.text.as_bytes()), tokens: prompt.tokens() + template }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -58,15 +74,23 @@ pub(crate) enum ToolChoice {
 impl Inference {
     /// Reads a chat request.
     pub(crate) fn chat(body: &Value) -> Self {
-        let mut asked = Self { chat: true, prompt_tokens: ANSWER_TOKENS, ..Self::common(body) };
-        for message in body["messages"].as_array().into_iter().flatten() {
-            asked.add_message(message);
-        }
+        let mut asked = Self { chat: true, ..Self::common(body) };
         if let Some(tools) = body["tools"].as_array().filter(|tools| !tools.is_empty()) {
-            asked.prompt_tokens += TOOLS_TOKENS;
-            asked.add(&body["tools"].to_string());
+            asked.prompt.add_tools(&body["tools"]);
             asked.tools = tools.iter().map(|tool| Tool::read(&tool["function"])).collect();
         }
+        let messages = body["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+        asked.after_tool = messages.last().is_some_and(|last| last["role"] == "tool");
+        let begun =
+            messages.last().filter(|last| last["role"] == "assistant" && last["tool_calls"].is_null());
+        asked.begun = begun.and_then(|last| last["content"].as_str()).map(str::to_owned);
+        let answered = messages.len() - usize::from(asked.begun.is_some());
+        for message in &messages[..answered] {
+            asked.add_message(message);
+        }
+        asked.subject = Subject::of(&asked.prompt, ANSWER_TOKENS);
+        messages[answered..].iter().for_each(|message| asked.add_message(message));
+        asked.prompt.open_answer();
         asked.tool_choice = match &body["tool_choice"] {
             Value::String(choice) if choice == "none" => ToolChoice::None,
             Value::String(choice) if choice == "required" => ToolChoice::Required,
@@ -84,14 +108,15 @@ impl Inference {
         let mut asked = Self::common(body);
         match &body["prompt"] {
             Value::Array(numbers) if numbers.first().is_some_and(Value::is_number) => {
-                asked.prompt_tokens = numbers.len();
-                asked.text = body["prompt"].to_string();
+                asked.prompt.add_numbers(numbers);
             }
-            Value::Array(texts) => asked.add(texts.first().and_then(Value::as_str).unwrap_or_default()),
-            prompt => asked.add(prompt.as_str().unwrap_or_default()),
+            Value::Array(texts) => {
+                asked.prompt.add(texts.first().and_then(Value::as_str).unwrap_or_default())
+            }
+            prompt => asked.prompt.add(prompt.as_str().unwrap_or_default()),
         }
-        asked.prompt_tokens = asked.prompt_tokens.max(1);
-        asked.first_words = first_words(&asked.text);
+        asked.first_words = first_words(&asked.prompt.text);
+        asked.subject = Subject::of(&asked.prompt, 0);
         asked
     }
 
@@ -107,44 +132,49 @@ impl Inference {
                 && is_true(&options["continuous_usage_stats"]),
             return_progress: is_true(&body["return_progress"]),
             ping_interval: body["sse_ping_interval"].as_f64(),
+            continues: is_true(&body["continue_final_message"]),
             thinking: body["chat_template_kwargs"]["enable_thinking"].as_bool(),
             ..Self::default()
         }
     }
 
     fn add_message(&mut self, message: &Value) {
-        self.prompt_tokens += MESSAGE_TOKENS;
-        let before = self.text.len();
+        self.prompt.open_message(message["role"].as_str().unwrap_or_default());
+        let before = self.prompt.text.len();
         match &message["content"] {
-            Value::String(text) => self.add(text),
+            Value::String(text) => self.prompt.add(text),
             Value::Array(parts) => {
                 for part in parts {
                     if let Some(text) = part["text"].as_str() {
-                        self.add(text);
+                        self.prompt.add(text);
                     } else if part["type"].as_str().is_some_and(|kind| kind.contains("image")) {
                         self.images += 1;
-                        self.prompt_tokens += IMAGE_TOKENS;
+                        self.prompt.add_image(part);
                     }
                 }
             }
             _ => {}
         }
         if message["role"] == "user" {
-            self.first_words = first_words(&self.text[before..]);
+            self.first_words = first_words(&self.prompt.text[before..]);
         }
         if message["tool_calls"].is_array() {
-            self.add(&message["tool_calls"].to_string());
+            self.prompt.add(&message["tool_calls"].to_string());
+        }
+        self.prompt.close_message();
+        if message["role"] == "user" {
+            self.prompt.name_conversation();
         }
     }
 
-    fn add(&mut self, text: &str) {
-        self.prompt_tokens += count_tokens(text);
-        self.text.push_str(text);
+    /// Tokens of the prompt.
+    pub(crate) fn prompt_tokens(&self) -> usize {
+        self.prompt.tokens().max(1)
     }
 
     /// The most tokens that an answer may have in a window; the prompt fits it.
     pub(crate) fn output_limit(&self, window: usize) -> usize {
-        let room = window.saturating_sub(self.prompt_tokens);
+        let room = window.saturating_sub(self.prompt_tokens());
         let wanted = self.max_tokens.and_then(|tokens| usize::try_from(tokens).ok());
         wanted.map_or(room, |wanted| wanted.min(room))
     }
@@ -195,7 +225,7 @@ mod tests {
             {"role": "system", "content": "Be brief."},
             {"role": "user", "content": [{"type": "text", "text": "Hello, world!"}, {"type": "image_url"}]},
         ]}));
-        assert_eq!(asked.prompt_tokens, 3 + (4 + 3) + (4 + 4 + 256));
+        assert_eq!(asked.prompt_tokens(), 3 + (4 + 3) + (4 + 4 + 256));
         assert_eq!((asked.first_words.as_str(), asked.images), ("Hello, world!", 1));
     }
 

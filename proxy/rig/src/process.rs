@@ -2,7 +2,7 @@
 //!
 //! One task lives through it all: load, serve until the engine dies, go the way the real server goes, come back.
 //! vLLM's API outlives its engine by a moment (error events, 500s, `/health` 503) and then refuses connections;
-//! llama.cpp aborts, and every socket is reset in the same instant. It must never know what travels on a
+//! the others abort, and every socket is reset in the same instant. It must never know what travels on a
 //! connection.
 
 use std::{
@@ -48,10 +48,10 @@ pub(crate) fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
 
 /// The state that a process starts in.
 pub(crate) fn first_state(cold: bool, engine: Engine) -> State {
-    match (cold, engine) {
+    match (cold, engine.opens_early()) {
         (false, _) => State::Ready,
-        (true, Engine::LlamaCpp) => State::Loading,
-        (true, Engine::Vllm) => State::Down,
+        (true, true) => State::Loading,
+        (true, false) => State::Down,
     }
 }
 
@@ -90,7 +90,7 @@ impl Process {
             }
             self.log(EventKind::Ready);
             self.serve(backend.gpu.run()).await;
-            if backend.spec.engine == Engine::Vllm {
+            if !backend.spec.aborts() {
                 backend.enter(State::Dead { hastens: false });
                 self.serve(watchdog(&backend)).await;
             }
@@ -111,7 +111,7 @@ impl Process {
         let backend = Arc::clone(&self.backend);
         let ready = backend.clock.sleep(backend.spec.load_time);
         self.log(EventKind::Loading);
-        if backend.spec.engine == Engine::Vllm {
+        if !backend.spec.engine.opens_early() {
             self.listener = None;
             ready.await;
             self.open().await;
@@ -166,7 +166,7 @@ impl Process {
     /// The process goes, the way its engine goes.
     fn leave(&mut self) {
         self.listener = None;
-        if self.backend.spec.engine == Engine::LlamaCpp {
+        if self.backend.spec.aborts() {
             self.aborted.store(true, Ordering::Relaxed);
             self.aborted = Arc::default();
             self.connections.abort_all();

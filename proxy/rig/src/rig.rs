@@ -16,6 +16,7 @@ use tokio::{
 use crate::{
     Clock, Event, Script, Spec,
     backend::{Backend, State},
+    event::EventLog,
     process::{self, Process},
 };
 
@@ -40,6 +41,11 @@ pub struct Load {
     pub waiting: usize,
     /// Tokens in its KV pool: prompts as far as they are in, and output.
     pub resident_tokens: usize,
+    /// Context tokens that it has computed since its process began: prompts without what the cache held, also those that
+    /// were given up or computed again.
+    pub prefilled: usize,
+    /// Tokens that it has put out since then.
+    pub decoded: usize,
 }
 
 impl Rig {
@@ -100,9 +106,30 @@ impl Rig {
         self.backend.gpu.kill();
     }
 
+    /// From now on it computes nothing, though it answers probes and takes requests: the silent engine. No effect on a
+    /// dead one; a death ends it.
+    pub fn silence(&self) {
+        self.backend.gpu.silence(true);
+    }
+
+    /// Ends its silence.
+    pub fn resume(&self) {
+        self.backend.gpu.silence(false);
+    }
+
     /// Replaces what is left of its script.
     pub fn script(&self, script: Script) {
         *self.backend.script.lock() = script;
+    }
+
+    /// Whether it serves.
+    pub fn is_ready(&self) -> bool {
+        self.backend.life().state == State::Ready
+    }
+
+    /// Its log, for whoever can't hold the rig while waiting.
+    pub(crate) fn watch(&self) -> Arc<EventLog> {
+        Arc::clone(&self.backend.log)
     }
 
     /// What it carries now.

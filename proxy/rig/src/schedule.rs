@@ -1,54 +1,38 @@
 //! The schedule: which request gets what in each step of an engine.
 //!
-//! Both engines work in steps. In each, every decoding request gets one token; what is left of the step's token
+//! Both engines work in steps. In each, every decoding request gets its burst; what is left of the step's token
 //! budget goes to prefills in order of arrival; the step takes as long as the larger of the two. So one long prompt
-//! slows every stream beside it, as published. Requests beyond the slots wait in order.
+//! slows every stream beside it, as published. Requests beyond the slots, or whose prompt the KV pool has no room for,
+//! wait in order; when the pool is full, the newest request gives its place up and is computed again later.
 //!
 //! A plain state machine over simulated seconds: `begin` plans a step and says when it ends, `finish` says what it
 //! brought. It must never know a clock: whoever drives it waits between the two.
 
 use std::collections::VecDeque;
 
-use crate::{Phase, Spec, Timing};
+use crate::{
+    Phase, Spec, Timing,
+    cache::Held,
+    faults::{Faults, Risk},
+    sequence::Sequence,
+};
 
-/// What bounds a step.
+/// Where in a prompt a cliff is: at this part of what is computed of it (published: 0.8).
+const CLIFF_AT: f64 = 0.8;
+
+/// What bounds a step, and what goes wrong.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    pub(crate) slots: usize,
-    pub(crate) batch: usize,
-    pub(crate) threshold: usize,
-    pub(crate) block: usize,
-}
-
-/// A request on the engine.
-#[derive(Clone, Debug)]
-pub(crate) struct Sequence {
-    pub(crate) id: u64,
-    pub(crate) slot: usize,
-    /// Prompt tokens, at least one.
-    pub(crate) prompt: usize,
-    /// Tokens of its answer.
-    pub(crate) output: usize,
-    /// The engine dies when this much of the prompt is in.
-    pub(crate) dies_at: Option<usize>,
-    pub(crate) arrived: f64,
-    pub(crate) prefilled: usize,
-    pub(crate) decoded: usize,
-    /// Prompt tokens of the running step.
-    chunk: usize,
-    left: bool,
-}
-
-impl Sequence {
-    pub(crate) fn new(id: u64, prompt: usize, output: usize, dies_at: Option<usize>, arrived: f64) -> Self {
-        let prompt = prompt.max(1);
-        let (slot, prefilled, decoded, chunk, left) = (0, 0, 0, 0, false);
-        Self { id, slot, prompt, output, dies_at, arrived, prefilled, decoded, chunk, left }
-    }
-
-    fn decodes(&self) -> bool {
-        self.prefilled == self.prompt
-    }
+struct Limits {
+    slots: usize,
+    batch: usize,
+    threshold: usize,
+    block: usize,
+    pool: usize,
+    plans_ahead: bool,
+    mixes: bool,
+    reuse: f64,
+    dies_above: Option<usize>,
+    faults: Faults,
 }
 
 /// A planned step.
@@ -56,8 +40,10 @@ impl Sequence {
 pub(crate) struct Begun {
     pub(crate) starts: f64,
     pub(crate) ends: f64,
-    /// Requests that got a slot.
-    pub(crate) admitted: Vec<u64>,
+    /// Requests that lost their slot to older ones.
+    pub(crate) preempted: Vec<u64>,
+    /// Requests that got a slot, and how many tokens of each the cache saves.
+    pub(crate) admitted: Vec<(u64, usize)>,
 }
 
 /// What a step brought to one request.
@@ -76,21 +62,52 @@ pub(crate) struct Advance {
 pub(crate) struct Schedule {
     timing: Timing,
     limits: Limits,
+    held: Held,
     /// Simulated time up to which work is done.
     cursor: f64,
+    /// When the step before the next one began: what came later, the next one does not know of if it plans ahead.
+    planned: f64,
     waiting: VecDeque<Sequence>,
+    /// In the order in which they got their slots.
     running: Vec<Sequence>,
+    /// Which slots are taken, and when each was last given.
+    slots: Vec<(bool, u64)>,
+    given: u64,
+    /// The running step only reads prompts; decodes wait.
+    paused: bool,
+    /// Context tokens computed so far, for whomever.
+    computed: usize,
 }
 
 impl Schedule {
     pub(crate) fn new(spec: &Spec, now: f64) -> Self {
+        let pooled = !spec.engine.has_slots();
         let limits = Limits {
             slots: spec.slots,
             batch: spec.batch_tokens,
             threshold: spec.long_prefill_threshold,
             block: spec.block_tokens,
+            // llama.cpp's slots have a part of the context each
+            pool: if pooled { spec.kv_pool().div_ceil(spec.block_tokens) } else { usize::MAX },
+            plans_ahead: spec.plans_ahead,
+            mixes: spec.engine.mixes(),
+            reuse: spec.prefix_cache.map_or(0.0, |cache| cache.reuse),
+            dies_above: spec.dies_above,
+            faults: spec.faults,
         };
-        Self { timing: spec.timing, limits, cursor: now, waiting: VecDeque::new(), running: Vec::new() }
+        Self {
+            timing: spec.timing,
+            limits,
+            held: Held::new(spec),
+            cursor: now,
+            planned: now,
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            slots: vec![(false, 0); spec.slots],
+            given: 0,
+            paused: false,
+            computed: 0,
+        }
     }
 
     pub(crate) fn push(&mut self, sequence: Sequence) {
@@ -110,88 +127,169 @@ impl Schedule {
 
     /// Plans the next step; none if there is nothing to do.
     pub(crate) fn begin(&mut self) -> Option<Begun> {
-        self.running.retain(|sequence| !sequence.left);
+        self.drop_those(|sequence| sequence.left);
         if self.running.is_empty() {
             self.cursor = self.cursor.max(self.waiting.front()?.arrived);
+            self.planned = self.cursor;
         }
-        let admitted = self.admit();
-        let decoding = self.running.iter().filter(|sequence| sequence.decodes()).count();
-        let prefill = self.plan_chunks(self.limits.batch.saturating_sub(decoding));
-        let ends = self.cursor + prefill.max(self.timing.decode_step(decoding));
-        Some(Begun { starts: self.cursor, ends, admitted })
+        let preempted = self.make_room();
+        let seen = if self.limits.plans_ahead { self.planned } else { self.cursor };
+        let admitted = self.admit(seen);
+        self.planned = self.cursor;
+        let decoding = self.running.iter().filter(|sequence| sequence.decodes());
+        let (streams, depth) =
+            decoding.fold((0, 0), |(streams, depth), sequence| (streams + 1, depth + sequence.resident()));
+        let prefill = self.plan_chunks(self.limits.batch.saturating_sub(streams));
+        self.paused = !self.limits.mixes && self.running.iter().any(|sequence| sequence.chunk > 0);
+        let streams = if self.paused { 0 } else { streams };
+        let decode = self.timing.decode_step(streams, depth as f64 / streams.max(1) as f64);
+        Some(Begun { starts: self.cursor, ends: self.cursor + prefill.max(decode), preempted, admitted })
     }
 
-    fn admit(&mut self) -> Vec<u64> {
+    /// Blocks that the running requests need for the next step.
+    fn needed(&self) -> usize {
+        self.running.iter().map(|sequence| self.blocks(sequence)).sum()
+    }
+
+    fn blocks(&self, sequence: &Sequence) -> usize {
+        sequence.needs().div_ceil(self.limits.block)
+    }
+
+    /// Takes the newest requests off until the others fit the pool; they go first when there is room again.
+    fn make_room(&mut self) -> Vec<u64> {
+        let mut preempted = Vec::new();
+        while self.running.len() > 1
+            && self.needed() > self.limits.pool
+            && let Some(mut newest) = self.running.pop()
+        {
+            self.slots[newest.slot].0 = false;
+            newest.preempt();
+            preempted.push(newest.id);
+            self.waiting.push_front(newest);
+        }
+        preempted
+    }
+
+    /// Gives slots to those that had arrived by the time `seen`.
+    fn admit(&mut self, seen: f64) -> Vec<(u64, usize)> {
         let mut admitted = Vec::new();
+        let mut needed = self.needed();
         while self.running.len() < self.limits.slots
-            && self.waiting.front().is_some_and(|next| next.arrived <= self.cursor)
+            && let Some(next) = self.waiting.front()
+            && next.arrived <= seen
+            && (self.running.is_empty() || needed + self.blocks(next) <= self.limits.pool)
             && let Some(mut next) = self.waiting.pop_front()
         {
-            let taken = |slot: &usize| self.running.iter().any(|sequence| sequence.slot == *slot);
-            next.slot = (0..self.limits.slots).find(|slot| !taken(slot)).unwrap_or_default();
-            admitted.push(next.id);
+            needed += self.blocks(&next);
+            self.seat(&mut next);
+            admitted.push((next.id, next.cached));
             self.running.push(next);
         }
         admitted
     }
 
-    /// Shares `budget` prompt tokens out, in order of arrival; returns the seconds that they take.
+    /// Finds a free slot, preferably one that holds its beginning, and what the cache saves.
+    fn seat(&mut self, next: &mut Sequence) {
+        let free = (0..self.slots.len()).filter(|slot| !self.slots[*slot].0);
+        let best = match self.held {
+            Held::Slots { .. } => free.max_by_key(|slot| {
+                (self.held.hit(&next.chain, *slot), u64::MAX - self.slots[*slot].1, usize::MAX - *slot)
+            }),
+            _ => free.min(),
+        };
+        next.slot = best.unwrap_or_default();
+        self.given += 1;
+        self.slots[next.slot] = (true, self.given);
+        // the last token is always computed: it gives the first one of the answer
+        let hit = self.held.hit(&next.chain, next.slot).min(next.prompt - 1);
+        next.cached = (hit as f64 * self.limits.reuse) as usize;
+        next.filled = next.cached;
+        let (prompt, fresh) = (next.prompt, next.prompt - next.cached);
+        let risk = Risk { prompt, new: prompt - hit, fresh, turn: next.turn, seed: next.seed };
+        let Limits { faults, dies_above, .. } = self.limits;
+        let falls = next.decoded == 0 && (next.deadly || faults.kills(dies_above, &risk));
+        next.dies_at = falls.then(|| next.cached + ((fresh as f64 * CLIFF_AT) as usize).max(1));
+    }
+
+    /// Shares `budget` context tokens out, in order of arrival; returns the seconds that they take.
     fn plan_chunks(&mut self, mut budget: usize) -> f64 {
         let Limits { threshold, block, .. } = self.limits;
-        let crowded = self.running.len() > 1 && threshold > 0;
-        let mut seconds = 0.0;
+        let longest = if threshold > 0 { threshold.max(block) } else { usize::MAX };
+        let (mut seconds, mut floor, mut prefills) = (0.0, 0.0, 0);
         for sequence in &mut self.running {
-            let missing = sequence.prompt - sequence.prefilled;
-            let most = if crowded { budget.min(threshold.max(block)) } else { budget };
-            let mut chunk = missing.min(most);
+            let missing = sequence.goal - sequence.filled;
+            let mut chunk = missing.min(budget).min(longest);
             if chunk < missing {
                 chunk -= chunk % block;
             }
             if let Some(end) = sequence.dies_at {
-                chunk = chunk.min(end.saturating_sub(sequence.prefilled));
+                chunk = chunk.min(end.saturating_sub(sequence.filled));
             }
-            if chunk > 0 && sequence.prefilled == 0 {
-                seconds += self.timing.ttft_floor;
+            if chunk > 0 {
+                prefills += 1;
+                floor = if sequence.filled == sequence.cached { self.timing.ttft_floor } else { 0.0 };
             }
-            seconds += self.timing.prefill_piece(sequence.prefilled, chunk);
+            seconds += self.timing.prefill_piece(sequence.filled, chunk);
             sequence.chunk = chunk;
             budget -= chunk;
         }
-        seconds
+        // beside another prefill the fixed cost of a beginning is hidden
+        if prefills == 1 { seconds + floor } else { seconds }
     }
 
     /// The planned step is over: what it brought, and who killed the engine in it.
     pub(crate) fn finish(&mut self, step: &Begun) -> (Vec<Advance>, Option<u64>) {
         self.cursor = step.ends;
-        let mut advances = Vec::new();
+        self.computed += self.running.iter().map(|sequence| sequence.chunk).sum::<usize>();
+        let mut advances = Vec::with_capacity(self.running.len());
         let mut killer = None;
         for sequence in self.running.iter_mut().filter(|sequence| !sequence.left) {
-            let decoded_before = sequence.decodes();
-            if !decoded_before && sequence.chunk == 0 {
+            let computed = sequence.chunk > 0;
+            if !computed && (self.paused || !sequence.decodes()) {
                 continue;
             }
-            sequence.prefilled += sequence.chunk;
-            if sequence.chunk > 0 && sequence.dies_at == Some(sequence.prefilled) {
+            let (first_token, dies) = sequence.advance();
+            if dies {
                 killer = Some(sequence.id);
             }
-            sequence.chunk = 0;
-            if sequence.decodes() && sequence.decoded < sequence.output {
-                sequence.decoded += 1;
+            let (complete, prefilled) = (sequence.is_complete(), sequence.prefilled());
+            if computed || complete {
+                self.held.keep(&sequence.chain, sequence.resident(), sequence.slot);
             }
-            advances.push(Advance {
-                id: sequence.id,
-                prefilled: sequence.prefilled,
-                decoded: sequence.decoded,
-                first_token: sequence.decodes() && !decoded_before,
-                complete: sequence.decodes() && sequence.decoded == sequence.output,
-            });
+            let (id, decoded) = (sequence.id, sequence.decoded);
+            advances.push(Advance { id, prefilled, decoded, first_token, complete });
         }
-        self.running.retain(|sequence| !sequence.decodes() || sequence.decoded < sequence.output);
+        if let Some(most) = self.limits.faults.fills_to
+            && self.running.iter().map(Sequence::resident).sum::<usize>() > most
+        {
+            killer =
+                self.running.iter().max_by_key(|sequence| sequence.resident()).map(|sequence| sequence.id);
+        }
+        self.drop_those(Sequence::is_complete);
         (advances, killer)
+    }
+
+    fn drop_those(&mut self, gone: impl Fn(&Sequence) -> bool) {
+        for sequence in self.running.iter().filter(|sequence| gone(sequence)) {
+            self.slots[sequence.slot].0 = false;
+            if sequence.left {
+                self.held.keep(&sequence.chain, sequence.resident(), sequence.slot);
+            }
+        }
+        self.running.retain(|sequence| !gone(sequence));
+    }
+
+    /// What is done next begins no earlier than this.
+    pub(crate) fn wait_until(&mut self, at: f64) {
+        self.cursor = self.cursor.max(at);
     }
 
     pub(crate) fn running(&self) -> impl Iterator<Item = &Sequence> {
         self.running.iter().filter(|sequence| !sequence.left)
+    }
+
+    pub(crate) fn computed(&self) -> usize {
+        self.computed
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -200,109 +298,4 @@ impl Schedule {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn dual() -> Schedule {
-        Schedule::new(&Spec::preset("vllm/dual").unwrap(), 0.0)
-    }
-
-    /// Requests and when something happened to them.
-    type Times = Vec<(u64, f64)>;
-
-    /// Runs to the end; returns the first tokens and the ends.
-    fn run(schedule: &mut Schedule) -> (Times, Times) {
-        let (mut firsts, mut ends) = (Vec::new(), Vec::new());
-        while let Some(step) = schedule.begin() {
-            for advance in schedule.finish(&step).0 {
-                if advance.first_token {
-                    firsts.push((advance.id, step.ends));
-                }
-                if advance.complete {
-                    ends.push((advance.id, step.ends));
-                }
-            }
-        }
-        (firsts, ends)
-    }
-
-    #[test]
-    fn a_prompt_alone_takes_its_published_time_however_it_is_cut() {
-        for (tokens, published) in [(10_000, 6.9), (90_000, 80.5), (237_000, 285.5)] {
-            let mut schedule = dual();
-            schedule.push(Sequence::new(1, tokens, 1, None, 0.0));
-            let (firsts, _) = run(&mut schedule);
-            assert!((firsts[0].1 / published - 1.0).abs() < 0.10, "{tokens}: {}", firsts[0].1);
-        }
-    }
-
-    #[test]
-    fn a_long_prefill_starves_a_live_stream() {
-        let mut schedule = dual();
-        schedule.push(Sequence::new(1, 100, 40, None, 0.0));
-        schedule.push(Sequence::new(2, 60_000, 1, None, 0.2));
-        let (_, ends) = run(&mut schedule);
-        let stream = ends.iter().find(|(id, _)| *id == 1).unwrap().1;
-        assert!((0.6..1.9).contains(&(40.0 / stream)), "{} tokens/s, published 0.6 to 1.9", 40.0 / stream);
-    }
-
-    #[test]
-    fn a_short_newcomer_overtakes_a_long_prefill_under_the_threshold() {
-        let mut schedule = dual();
-        schedule.push(Sequence::new(1, 60_000, 1, None, 0.0));
-        schedule.push(Sequence::new(2, 100, 1, None, 10.0));
-        let (firsts, _) = run(&mut schedule);
-        assert_eq!(firsts[0].0, 2);
-        assert!(firsts[0].1 - 10.0 < 10.0, "waited {}", firsts[0].1 - 10.0);
-    }
-
-    #[test]
-    fn requests_beyond_the_slots_wait_in_order() {
-        let mut schedule = dual();
-        for id in 1..=4 {
-            schedule.push(Sequence::new(id, 1_000, 10, None, 0.0));
-        }
-        let step = schedule.begin().unwrap();
-        assert_eq!((step.admitted, schedule.waiting()), (vec![1, 2], 2));
-        let (_, ends) = run(&mut schedule);
-        assert_eq!(ends.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 2, 3, 4]);
-    }
-
-    #[test]
-    fn a_request_that_left_gives_its_slot_to_the_next() {
-        let mut schedule = dual();
-        for id in 1..=3 {
-            schedule.push(Sequence::new(id, 50_000, 10, None, 0.0));
-        }
-        let step = schedule.begin().unwrap();
-        assert_eq!(schedule.leave(1), Some(Phase::Prefill));
-        assert_eq!(schedule.leave(1), None);
-        let (advances, _) = schedule.finish(&step);
-        assert!(advances.iter().all(|advance| advance.id != 1));
-        assert_eq!(schedule.begin().unwrap().admitted, [3]);
-        assert_eq!(schedule.leave(3), Some(Phase::Prefill));
-    }
-
-    #[test]
-    fn the_cliff_is_reached_at_its_point_of_the_prefill() {
-        let mut schedule = dual();
-        schedule.push(Sequence::new(1, 60_000, 1, Some(48_000), 0.0));
-        let killed = loop {
-            let step = schedule.begin().unwrap();
-            if let (_, Some(killer)) = schedule.finish(&step) {
-                break (killer, step.ends);
-            }
-        };
-        let expect = Spec::preset("vllm/dual").unwrap().timing.first_token(48_000);
-        assert_eq!(killed.0, 1);
-        assert!((killed.1 - expect).abs() < 0.001);
-    }
-
-    #[test]
-    fn an_answer_of_no_tokens_ends_with_its_prefill() {
-        let mut schedule = dual();
-        schedule.push(Sequence::new(1, 10, 0, None, 5.0));
-        let (firsts, ends) = run(&mut schedule);
-        assert_eq!(firsts, ends);
-    }
-}
+mod tests;

@@ -1,6 +1,6 @@
 //! The script: what a simulated backend does with its next inference requests, one step each.
 //!
-//! The verbs are those of the community's own stub endpoint (`ok`, `empty`, `http:CODE`, `dead`) and a few more. A
+//! The verbs are those of the community's own stub endpoint (`ok`, `empty`, `http:CODE`, `dead`) and some more. A
 //! step is one line of text, so that a script is a plain list in TOML, JSON or on a command line. A script says
 //! *what* happens; it must never say how an engine puts it on the wire.
 
@@ -8,7 +8,7 @@ use std::{collections::VecDeque, fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::SpecError;
+use crate::{Flaw, Format, SpecError};
 
 /// What happens to one inference request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +20,11 @@ pub enum Step {
     Ok,
     /// `say TEXT`: this text.
     Say(String),
+    /// `think TEXT`: prose behind this thought in `<think>` tags, as text: the way of a server without a reasoning
+    /// parser.
+    Think(String),
+    /// `call`: a call of one of the request's tools, with arguments that fit it; prose if there is none.
+    Fit,
     /// `call NAME ARGUMENTS`: a tool call; the arguments go out as written, be they JSON or not. Without a tool
     /// parser the call comes out as text.
     Call {
@@ -27,6 +32,18 @@ pub enum Step {
         name: String,
         /// The arguments, as text.
         arguments: String,
+    },
+    /// `write FORMAT[:FLAW] [NAME [ARGUMENTS]]`: a tool call as text, with a tool parser or without: `write hermes`,
+    /// `write qwen-xml:unclosed get_weather {"city": "Bern"}`. What is not said is taken from the request's tools.
+    Write {
+        /// The format.
+        format: Format,
+        /// What is wrong with it.
+        flaw: Option<Flaw>,
+        /// The tool's name; none: one of the request's tools, or `lookup`.
+        name: Option<String>,
+        /// The arguments as JSON; none: such as fit the tool.
+        arguments: Option<String>,
     },
     /// `empty`: status 200, usage, no content at all.
     Empty,
@@ -52,10 +69,15 @@ impl FromStr for Step {
             "empty" => return Ok(Self::Empty),
             "dead" => return Ok(Self::Dead),
             "stall" => return Ok(Self::Stall(0)),
+            "call" => return Ok(Self::Fit),
             _ => {}
         }
         if let Some(said) = trimmed.strip_prefix("say ") {
             Ok(Self::Say(said.to_owned()))
+        } else if let Some(thought) = trimmed.strip_prefix("think ") {
+            Ok(Self::Think(thought.to_owned()))
+        } else if let Some(call) = trimmed.strip_prefix("write ") {
+            written(call.trim()).ok_or_else(wrong)
         } else if let Some(call) = trimmed.strip_prefix("call ") {
             let (name, arguments) = call.trim().split_once(' ').unwrap_or((call.trim(), "{}"));
             Ok(Self::Call { name: name.to_owned(), arguments: arguments.trim().to_owned() })
@@ -76,12 +98,33 @@ impl FromStr for Step {
     }
 }
 
+/// `FORMAT[:FLAW] [NAME [ARGUMENTS]]`.
+fn written(text: &str) -> Option<Step> {
+    let (how, call) = text.split_once(' ').unwrap_or((text, ""));
+    let (format, flaw) = how.split_once(':').map_or((how, None), |(format, flaw)| (format, Some(flaw)));
+    let format = Format::named(format)?;
+    let flaw = match flaw {
+        Some(flaw) => Some(Flaw::named(flaw).filter(|flaw| format.flaws().any(|known| known == *flaw))?),
+        None => None,
+    };
+    let (name, arguments) = call.trim().split_once(' ').unwrap_or((call.trim(), ""));
+    let given = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
+    Some(Step::Write { format, flaw, name: given(name), arguments: given(arguments) })
+}
+
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ok => write!(f, "ok"),
             Self::Say(text) => write!(f, "say {text}"),
+            Self::Think(thought) => write!(f, "think {thought}"),
+            Self::Fit => write!(f, "call"),
             Self::Call { name, arguments } => write!(f, "call {name} {arguments}"),
+            Self::Write { format, flaw, name, arguments } => {
+                write!(f, "write {format}")?;
+                flaw.iter().try_for_each(|flaw| write!(f, ":{flaw}"))?;
+                name.iter().chain(arguments).try_for_each(|part| write!(f, " {part}"))
+            }
             Self::Empty => write!(f, "empty"),
             Self::Http(code) => write!(f, "http:{code}"),
             Self::Dead => write!(f, "dead"),
@@ -137,7 +180,12 @@ mod tests {
         let lines = [
             "ok",
             "say two  words",
+            "think a little",
+            "call",
             "call f {\"a\": 1}",
+            "write hermes",
+            "write qwen-xml:unclosed f {\"a\": 1}",
+            "write pythonic:two f",
             "empty",
             "http:503",
             "dead",
@@ -152,7 +200,18 @@ mod tests {
 
     #[test]
     fn a_step_that_is_none_is_named_in_the_error() {
-        for line in ["", "http:", "http:200", "cut:", "cut:x", "stall:-1", "narrow"] {
+        for line in [
+            "",
+            "http:",
+            "http:200",
+            "cut:",
+            "cut:x",
+            "stall:-1",
+            "narrow",
+            "write",
+            "write yaml",
+            "write glm:trailing-comma",
+        ] {
             assert!(line.parse::<Step>().unwrap_err().to_string().contains(&format!("{line:?}")), "{line}");
         }
     }

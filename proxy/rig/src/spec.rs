@@ -5,28 +5,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Script, Timing};
-
-/// Whose wire a simulated backend speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum Engine {
-    /// vLLM 0.32's OpenAI-compatible server.
-    Vllm,
-    /// llama.cpp's `llama-server`.
-    LlamaCpp,
-}
-
-impl Engine {
-    /// Its name in files and on command lines.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Vllm => "vllm",
-            Self::LlamaCpp => "llama-cpp",
-        }
-    }
-}
+use crate::{
+    Engine, Format, Script, SpecError, Timing,
+    cache::PrefixCache,
+    faults::{Death, Faults},
+};
 
 /// One simulated backend. Token counts are the rig's own ([`crate::count_tokens`]); times are simulated seconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,8 +18,12 @@ pub struct Spec {
     /// What people call it. Default: the engine's name.
     #[serde(default)]
     pub name: String,
-    /// Whose wire it speaks.
+    /// Whose server it simulates.
     pub engine: Engine,
+    /// Which version it behaves like and names. Default: the one that it is simulated after. vLLM before 0.11 has other
+    /// metrics, errors and a limit for prompt and answer together; the other engines only name theirs.
+    #[serde(default)]
+    pub version: Option<String>,
     /// The model name that it serves. vLLM refuses other names, llama.cpp does not care.
     #[serde(default = "default_model")]
     pub model: String,
@@ -49,7 +36,8 @@ pub struct Spec {
     /// Context window in tokens, as it is announced.
     #[serde(default = "default_window")]
     pub window: usize,
-    /// A single prompt of more tokens than this kills the engine at four fifths of its prefill (cliff 2a). None: never.
+    /// A single prompt of more fresh tokens than this kills the engine at four fifths of its prefill (cliff 2a); with
+    /// [`Faults::dies_surely_above`] only sometimes, up to there. None: never.
     #[serde(default)]
     pub dies_above: Option<usize>,
     /// How long its work takes.
@@ -61,15 +49,28 @@ pub struct Spec {
     /// Prompt and output tokens of one step (`--max-num-batched-tokens`, `-b`).
     #[serde(default = "default_batch")]
     pub batch_tokens: usize,
-    /// What one prompt may take of a step while others run (`--long-prefill-token-threshold`); 0: no limit.
+    /// What one prompt may take of a step (`--long-prefill-token-threshold`); 0: no limit. It holds always, as in the
+    /// versions that the figures were measured with; vLLM 0.32 lifts it for a prompt that is alone.
     #[serde(default)]
     pub long_prefill_threshold: usize,
+    /// Whether each step is planned while the one before it runs (vLLM's asynchronous scheduling): a newcomer then
+    /// waits for one more step.
+    #[serde(default)]
+    pub plans_ahead: bool,
     /// Prompts are cut at multiples of this many tokens: 1,600 for hybrid (GDN) models on vLLM.
     #[serde(default = "default_block")]
     pub block_tokens: usize,
-    /// Tokens that the KV pool holds, as announced and measured; none: `window` times `slots`.
+    /// Tokens that the KV pool holds, as announced and measured; none: `window` times `slots`. A prompt is admitted when
+    /// the pool has room for it; when it is full, the newest request is computed again later. llama.cpp's slots have a
+    /// `window` each.
     #[serde(default)]
     pub kv_pool: Option<usize>,
+    /// How it reuses the beginnings of prompts. None: not at all.
+    #[serde(default)]
+    pub prefix_cache: Option<PrefixCache>,
+    /// What goes wrong by itself.
+    #[serde(default)]
+    pub faults: Faults,
     /// Seconds from a death until the process is back (default 3); none, in files `"never"`: it stays away.
     #[serde(default = "default_restart", with = "seconds_or_never")]
     pub restart_after: Option<f64>,
@@ -79,12 +80,18 @@ pub struct Spec {
     /// Whether it has yet to load when it starts.
     #[serde(default)]
     pub cold: bool,
-    /// The member that carries thoughts; none: `reasoning` for vLLM, `reasoning_content` for llama.cpp.
+    /// The member that carries thoughts; none: `reasoning` for vLLM and Ollama, `reasoning_content` for the others.
     #[serde(default)]
     pub reasoning_field: Option<String>,
     /// Whether answers begin with a thought, unless the request's `chat_template_kwargs.enable_thinking` says.
     #[serde(default)]
     pub thinks: bool,
+    /// Whether it was started with a reasoning parser; without one thoughts stand in the content, in `<think>` tags.
+    #[serde(default = "yes")]
+    pub reasoning_parser: bool,
+    /// Which requests with tools are answered with a call, and how.
+    #[serde(default)]
+    pub calls: Calls,
     /// Whether it was started with a tool parser.
     #[serde(default = "yes")]
     pub tool_parser: bool,
@@ -102,7 +109,39 @@ pub struct Spec {
     pub script: Script,
 }
 
+const MOST_SLOTS: usize = 65_536;
+const MOST_BLOCK: usize = 65_536;
+
+/// How often and in which form a model calls the tools that it is offered. The answer to a tool's result is always
+/// prose, so that a client's loop ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Calls {
+    /// The share of requests with tools (and `tool_choice: auto`) that are answered with a call.
+    pub share: f64,
+    /// As text in this format, as if no tool parser knew it; none: through the engine's own parser.
+    pub format: Option<Format>,
+    /// The share of those texts that have a flaw.
+    pub flawed: f64,
+}
+
 impl Spec {
+    /// The version that it names.
+    pub(crate) fn version(&self) -> &str {
+        self.version.as_deref().unwrap_or_else(|| self.engine.version())
+    }
+
+    /// Whether a death takes its whole process at once, and resets its sockets.
+    pub(crate) fn aborts(&self) -> bool {
+        self.engine.aborts() || self.faults.death == Death::Process
+    }
+
+    /// Whether it is a vLLM from before 0.11.
+    pub(crate) fn is_old_vllm(&self) -> bool {
+        let mut numbers = self.version().split('.').map(|number| number.parse::<u64>().unwrap_or(0));
+        self.engine == Engine::Vllm && (numbers.next(), numbers.next()) < (Some(0), Some(11))
+    }
+
     /// Tokens that the KV pool holds.
     pub fn kv_pool(&self) -> usize {
         self.kv_pool.unwrap_or(self.window.saturating_mul(self.slots))
@@ -127,6 +166,9 @@ impl Spec {
                 return wrong(field, value.to_string(), "at least 1");
             }
         }
+        if self.kv_pool() < self.window {
+            return wrong("kv_pool", self.kv_pool().to_string(), "at least the window: one prompt must fit");
+        }
         if self.batch_tokens < self.block_tokens.saturating_add(self.slots) {
             return wrong("batch_tokens", self.batch_tokens.to_string(), "at least block_tokens plus slots");
         }
@@ -150,7 +192,38 @@ impl Spec {
                 return wrong(field, value.to_string(), "above 0");
             }
         }
-        Ok(())
+        let shares = [
+            ("calls.share", Some(self.calls.share)),
+            ("calls.flawed", Some(self.calls.flawed)),
+            ("timing.mtp.accept", timing.mtp.map(|mtp| mtp.accept)),
+            ("prefix_cache.reuse", self.prefix_cache.map(|cache| cache.reuse)),
+        ];
+        for (field, value) in shares {
+            if let Some(value) = value.filter(|value| !(0.0..=1.0).contains(value)) {
+                return wrong(field, value.to_string(), "from 0 to 1");
+            }
+        }
+        if timing.measured.is_some_and(|measured| !measured.is_sound()) {
+            return wrong("timing.measured", "out of order".to_owned(), "two rows above 0 that ascend");
+        }
+        if self.slots > MOST_SLOTS {
+            return wrong("slots", self.slots.to_string(), "at most 65536");
+        }
+        if let Some(cache) = self.prefix_cache.filter(|cache| !(1..=MOST_BLOCK).contains(&cache.block)) {
+            return wrong("prefix_cache.block", cache.block.to_string(), "from 1 to 65536");
+        }
+        if self.faults.busy_above.is_some() && matches!(self.engine, Engine::LlamaCpp | Engine::IkLlama) {
+            let value = self.faults.busy_above.unwrap_or_default().to_string();
+            return wrong("faults.busy_above", value, "absent: this engine lets requests wait without limit");
+        }
+        if let Some(mtp) = timing.mtp.filter(|mtp| mtp.drafts > 16) {
+            return wrong("timing.mtp.drafts", mtp.drafts.to_string(), "at most 16");
+        }
+        let company = timing.company.iter().flat_map(|company| company.short.into_iter().chain(company.deep));
+        if let Some(value) = company.into_iter().find(|value| !(*value > 0.0 && *value <= 1.0)) {
+            return wrong("timing.company", value.to_string(), "above 0 and at most 1");
+        }
+        self.faults.check(&self.name, self.dies_above)
     }
 }
 
@@ -210,53 +283,4 @@ mod seconds_or_never {
             None => "never".serialize(serializer),
         }
     }
-}
-
-/// What is wrong with a spec, a script, a fleet file or a clock.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SpecError {
-    /// No such preset.
-    #[error("there is no preset {slug:?}; there are {known}")]
-    Preset {
-        /// What was asked for.
-        slug: String,
-        /// The slugs that exist.
-        known: String,
-    },
-    /// A step of a script that is none.
-    #[error(
-        "{text:?} is no step; steps are ok, say TEXT, call NAME ARGUMENTS, empty, http:CODE (400 to 599), dead, \
-         stall, stall:TOKENS, cut:TOKENS"
-    )]
-    Step {
-        /// The step as written.
-        text: String,
-    },
-    /// A clock's speed that is none.
-    #[error("a clock's speed must be a finite number above 0, not {speed}")]
-    Speed {
-        /// The speed asked for.
-        speed: f64,
-    },
-    /// A number outside its range.
-    #[error("{name}: {field} is {value}, it must be {must}")]
-    Range {
-        /// The spec's name.
-        name: String,
-        /// The field.
-        field: &'static str,
-        /// Its value.
-        value: String,
-        /// What it must be.
-        must: &'static str,
-    },
-    /// A text that is no spec.
-    #[error("{place}: {problem}")]
-    Syntax {
-        /// Which file or backend.
-        place: String,
-        /// What the reader said.
-        problem: String,
-    },
 }

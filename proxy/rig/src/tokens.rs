@@ -8,7 +8,7 @@
 //! English prose comes to about 1.3 tokens a word, as with real vocabularies. Pieces put together are the text
 //! again. It shares nothing with any proxy's counter, on purpose: shared code proves nothing.
 
-use crate::answer::prose;
+use crate::prose::prose;
 
 /// How many characters of a word make one token, ASCII and other.
 const WORD: usize = 6;

@@ -1,12 +1,15 @@
 //! The wire: HTTP requests in, HTTP answers out, as the real servers send them.
 //!
 //! Shapes come from captures of vLLM 0.32.0 and of llama.cpp's server (build 11434), member by member, in their
-//! order. One folder an engine; what they share is here. A wire reads a request, refuses what its engine
+//! order; those of the other engines from their source. One folder an engine; what they share is here. A wire reads a request, refuses what its engine
 //! refuses, hands the work to the engine and says the answer. It must never decide how long anything takes.
 
 mod body;
+mod control;
 mod llama;
+mod ollama;
 mod relay;
+mod sglang;
 mod vllm;
 
 use std::{fmt, sync::Arc};
@@ -17,15 +20,17 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use serde_json::Value;
 
-pub(crate) use body::Body;
+pub(crate) use body::{Body, json};
 
 use crate::{
     Engine, EventKind,
-    answer::{Answer, Random},
+    answer::{Answer, Token},
     backend::Backend,
-    gpu::{Job, Ticket},
+    cache::Chain,
     inference::Inference,
+    random::Random,
     script::Step,
+    ticket::{Job, Ticket},
 };
 
 /// The connection breaks here, without an answer or without its end.
@@ -61,15 +66,19 @@ pub(crate) async fn answer(backend: Arc<Backend>, request: Request<Incoming>) ->
         Err(_) => return Err(Broken),
     };
     let request = Request::from_parts(head, body);
-    match backend.spec.engine {
-        Engine::Vllm => vllm::answer(&backend, &request).await.map(|answer| server(answer, "uvicorn")),
-        Engine::LlamaCpp => llama::answer(&backend, &request).await.map(|answer| server(answer, "llama.cpp")),
+    if let Some(answer) = control::answer(&backend, &request) {
+        return Ok(answer);
     }
-}
-
-fn server(mut answer: Response<Body>, name: &'static str) -> Response<Body> {
-    answer.headers_mut().insert(header::SERVER, HeaderValue::from_static(name));
-    answer
+    let mut answer = match backend.spec.engine {
+        Engine::Vllm => vllm::answer(&backend, &request).await,
+        Engine::LlamaCpp | Engine::IkLlama => llama::answer(&backend, &request).await,
+        Engine::Sglang => sglang::answer(&backend, &request).await,
+        Engine::Ollama => ollama::answer(&backend, &request).await,
+    }?;
+    if let Some(name) = backend.spec.engine.server() {
+        answer.headers_mut().insert(header::SERVER, HeaderValue::from_static(name));
+    }
+    Ok(answer)
 }
 
 /// An inference request that its engine accepts, on its way through the backend.
@@ -87,6 +96,8 @@ pub(crate) struct Accepted {
 pub(crate) enum NotRun {
     /// The script says so.
     Status(StatusCode),
+    /// Too many wait.
+    Busy,
     /// The engine is dead.
     Dead,
 }
@@ -100,13 +111,24 @@ pub(crate) fn submit(backend: &Backend, id: u64, asked: Inference) -> Result<Acc
         refused(backend, id, status);
         return Err(NotRun::Status(status));
     }
+    if spec.faults.busy_above.is_some_and(|most| backend.gpu.load().waiting >= most) {
+        refused(backend, id, StatusCode::SERVICE_UNAVAILABLE);
+        return Err(NotRun::Busy);
+    }
     let limit = asked.output_limit(spec.window);
-    let answer = Answer::new(spec.seed, &asked, &step, limit, spec.thinks, spec.tool_parser);
+    let answer = Answer::new(spec, &asked, &step, limit);
+    let chain = match spec.prefix_cache {
+        Some(_) => asked.prompt.clone().chain(answer.tokens.iter().map(Token::text)),
+        None => Chain::default(),
+    };
     let job = Job {
         id,
-        prompt_tokens: asked.prompt_tokens,
+        prompt_tokens: asked.prompt_tokens(),
         output_tokens: answer.tokens.len(),
         ending: answer.ending,
+        seed: answer.seed,
+        chain,
+        conversation: asked.prompt.conversation,
         deadly: step == Step::Dead,
     };
     let Some(ticket) = backend.gpu.submit(job) else {
@@ -120,7 +142,7 @@ pub(crate) fn submit(backend: &Backend, id: u64, asked: Inference) -> Result<Acc
 /// Writes the arrival of an inference request down; returns its number.
 pub(crate) fn arrived(backend: &Backend, asked: &Inference) -> u64 {
     let id = backend.number();
-    let arrived = EventKind::Arrived { prompt_tokens: asked.prompt_tokens, stream: asked.stream };
+    let arrived = EventKind::Arrived { prompt_tokens: asked.prompt_tokens(), stream: asked.stream };
     backend.log.write(backend.clock.now(), Some(id), arrived);
     id
 }

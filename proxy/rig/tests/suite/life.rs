@@ -171,6 +171,7 @@ async fn a_cut_prefill_gives_its_time_to_the_next() {
     let cut = happens(&rig, 1, |kind| matches!(kind, EventKind::Cut { .. })).await;
     next.event().await.unwrap();
     let first = happens(&rig, 2, |kind| *kind == EventKind::FirstToken).await;
+    assert_eq!(rig.load().prefilled, 1_000 / 2 + 8, "one step of the long one, and the short one");
     assert!(
         first.at - cut.at < 1.0,
         "the running step ends, the rest is not computed: {}",

@@ -5,9 +5,16 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail like tests")]
 #![expect(unreachable_pub, reason = "a test binary has no outside")]
 
+mod answers;
 mod client;
+mod control;
+mod crowd;
+mod faults;
+mod flavours;
 mod life;
 mod llama;
+mod published;
 mod scripts;
+mod swap;
 mod time;
 mod vllm;

@@ -1,8 +1,8 @@
-//! llama.cpp's routes and refusals.
+//! llama.cpp's routes and refusals, and where ik_llama.cpp's (from source) differ.
 //!
 //! While it loads, every path answers 503. The head of a stream leaves when a slot takes the request: later than
-//! vLLM's under load, still before prefill. It must never write a chunk (`pen.rs`) or show slots
-//! (`state.rs`).
+//! vLLM's under load, still before prefill; ik_llama's comes with the first token. It must never write a chunk
+//! (`pen.rs`) or show slots (`state.rs`).
 
 mod pen;
 mod state;
@@ -17,18 +17,21 @@ use pen::LlamaPen;
 
 use super::{Answered, Body, Broken, NotRun, arrived, body, path, refused, relay, submit};
 use crate::{
-    Phase,
-    answer::hash,
+    Engine, Phase,
     backend::{Backend, State},
     inference::{Inference, ToolChoice},
+    random::hash,
+    ticket::End,
     tokens::pieces,
 };
 
 const JSON: &str = "application/json; charset=utf-8";
 
 pub(super) async fn answer(backend: &Arc<Backend>, request: &Request<Bytes>) -> Answered {
+    let ik = backend.spec.engine == Engine::IkLlama;
     match backend.life().state {
         State::Ready => {}
+        State::Loading if ik && matches!(path(request).1, "/v1/models" | "/models") => {}
         State::Loading => {
             let error = json!({"message": "Loading model", "type": "unavailable_error", "code": 503});
             return Ok(say(StatusCode::SERVICE_UNAVAILABLE, &json!({"error": error})));
@@ -36,13 +39,21 @@ pub(super) async fn answer(backend: &Arc<Backend>, request: &Request<Bytes>) -> 
         State::Down | State::Dead { .. } => return Err(Broken),
     }
     Ok(match path(request) {
+        ("GET", "/health") if ik => {
+            // it goes through the engine's own queue
+            backend.gpu.between_steps().await;
+            say(StatusCode::OK, &state::ik_health(backend))
+        }
+        ("GET", "/version") if ik => {
+            say(StatusCode::OK, &json!({"version": backend.spec.version(), "features": {}}))
+        }
         ("GET", "/health" | "/v1/health") => say(StatusCode::OK, &json!({"status": "ok"})),
         ("GET", "/v1/models" | "/models") => say(StatusCode::OK, &state::models(&backend.spec)),
         ("GET", "/props") => say(StatusCode::OK, &state::props(&backend.spec)),
         ("GET", "/slots") => state::slots(backend, request.uri().query()),
         ("GET", "/metrics") => state::metrics(backend),
         ("POST", "/tokenize") => tokenize(request),
-        ("POST", "/v1/chat/completions/input_tokens" | "/chat/completions/input_tokens") => {
+        ("POST", "/v1/chat/completions/input_tokens" | "/chat/completions/input_tokens") if !ik => {
             count(backend, request)
         }
         ("POST", "/v1/chat/completions" | "/chat/completions") => return infer(backend, request, true).await,
@@ -116,7 +127,13 @@ async fn infer(backend: &Arc<Backend>, request: &Request<Bytes>, chat: bool) -> 
         }
     };
     let id = arrived(backend, &asked);
-    let (tokens, window) = (asked.prompt_tokens, backend.spec.window);
+    let (tokens, window) = (asked.prompt_tokens(), backend.spec.window);
+    let ik = backend.spec.engine == Engine::IkLlama;
+    if tokens >= window && ik {
+        refused(backend, id, StatusCode::INTERNAL_SERVER_ERROR);
+        let message = "the request exceeds the available context size, try increasing it".to_owned();
+        return Ok(refuse((StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)));
+    }
     if tokens >= window {
         refused(backend, id, StatusCode::BAD_REQUEST);
         let message = format!(
@@ -131,6 +148,7 @@ async fn infer(backend: &Arc<Backend>, request: &Request<Bytes>, chat: bool) -> 
     let mut accepted = match submit(backend, id, asked) {
         Ok(accepted) => accepted,
         Err(NotRun::Status(status)) => return Ok(refuse(scripted(status))),
+        Err(NotRun::Busy) => return Ok(refuse(scripted(StatusCode::SERVICE_UNAVAILABLE))),
         Err(NotRun::Dead) => return Err(Broken),
     };
     let pen = LlamaPen::new(&backend.spec, &accepted.asked, &mut accepted.random);
@@ -141,7 +159,11 @@ async fn infer(backend: &Arc<Backend>, request: &Request<Bytes>, chat: bool) -> 
             None => std::future::pending().await,
         };
     }
-    accepted.ticket.until(|progress| progress.phase != Phase::Queued).await;
+    let headed = if ik { Phase::Decode } else { Phase::Prefill };
+    let begun = accepted.ticket.until(|progress| progress.phase >= headed).await;
+    if begun.end == Some(End::Died) {
+        return std::future::pending().await;
+    }
     let backend = Arc::clone(backend);
     let stream = body::stream(|out| relay::relay(backend, accepted, pen, out));
     Ok(body::typed(StatusCode::OK, "text/event-stream", stream))
@@ -169,7 +191,7 @@ fn scripted(status: StatusCode) -> Refusal {
 fn count(backend: &Backend, request: &Request<Bytes>) -> Response<Body> {
     match read(backend, request, true) {
         Ok(asked) => {
-            let counted = json!({"input_tokens": asked.prompt_tokens, "object": "response.input_tokens"});
+            let counted = json!({"input_tokens": asked.prompt_tokens(), "object": "response.input_tokens"});
             say(StatusCode::OK, &counted)
         }
         Err(refusal) => refuse(refusal),

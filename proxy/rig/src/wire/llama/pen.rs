@@ -6,14 +6,16 @@
 use serde_json::{Value, json};
 
 use crate::{
-    Spec,
-    answer::{Answer, Random, Token},
-    gpu::Progress,
+    Engine, Spec,
+    answer::{Answer, Token},
     inference::Inference,
-    wire::{CREATED, event, milliseconds, relay::Pen},
+    random::Random,
+    ticket::Progress,
+    wire::{
+        CREATED, event, milliseconds,
+        relay::{Pen, Piece},
+    },
 };
-
-pub(super) const BUILD: &str = "b11434-switchback";
 
 /// Writes one answer.
 #[derive(Debug)]
@@ -22,32 +24,33 @@ pub(super) struct LlamaPen {
     id: String,
     call_id: String,
     model: String,
+    build: String,
     reasoning_field: String,
     prompt_tokens: usize,
     include_usage: bool,
     return_progress: bool,
     /// Prompt tokens that the last progress chunk told of.
     told: Option<usize>,
-    comment_after: f64,
+    /// None: ik_llama says nothing while it works.
+    comment_after: Option<f64>,
 }
 
 impl LlamaPen {
     pub(super) fn new(spec: &Spec, asked: &Inference, random: &mut Random) -> Self {
+        let ik = spec.engine == Engine::IkLlama;
+        let ping = asked.ping_interval.filter(|&seconds| seconds > 0.0);
         Self {
             chat: asked.chat,
             id: format!("chatcmpl-{}", letters(random)),
             call_id: letters(random),
             model: spec.model.clone(),
+            build: spec.version().to_owned(),
             reasoning_field: spec.reasoning_field.clone().unwrap_or_else(|| "reasoning_content".to_owned()),
-            prompt_tokens: asked.prompt_tokens,
+            prompt_tokens: asked.prompt_tokens(),
             include_usage: asked.include_usage,
-            return_progress: asked.return_progress && asked.chat,
+            return_progress: asked.return_progress && asked.chat && !ik,
             told: None,
-            comment_after: asked
-                .ping_interval
-                .filter(|&seconds| seconds > 0.0)
-                .or(spec.keep_alive)
-                .unwrap_or(30.0),
+            comment_after: if ik { None } else { Some(ping.or(spec.keep_alive).unwrap_or(30.0)) },
         }
     }
 
@@ -58,7 +61,7 @@ impl LlamaPen {
 
     fn framed(&self, choices: Value) -> Value {
         json!({
-            "choices": choices, "created": CREATED, "id": self.id, "model": self.model, "system_fingerprint": BUILD,
+            "choices": choices, "created": CREATED, "id": self.id, "model": self.model, "system_fingerprint": self.build,
             "object": "chat.completion.chunk",
         })
     }
@@ -66,25 +69,26 @@ impl LlamaPen {
     fn text_chunk(&self, text: &str, finish: Option<&str>) -> Value {
         let choice = json!({"text": text, "index": 0, "logprobs": null, "finish_reason": finish});
         json!({
-            "choices": [choice], "created": CREATED, "model": self.model, "system_fingerprint": BUILD,
+            "choices": [choice], "created": CREATED, "model": self.model, "system_fingerprint": self.build,
             "object": "text_completion", "id": self.id,
         })
     }
 
-    fn usage(&self, completion_tokens: usize) -> Value {
+    fn usage(&self, completion_tokens: usize, progress: &Progress) -> Value {
         json!({
             "completion_tokens": completion_tokens, "prompt_tokens": self.prompt_tokens,
-            "total_tokens": self.prompt_tokens + completion_tokens, "prompt_tokens_details": {"cached_tokens": 0},
+            "total_tokens": self.prompt_tokens + completion_tokens, "prompt_tokens_details": {"cached_tokens": progress.cached},
         })
     }
 
     fn timings(&self, progress: &Progress) -> Value {
         let prompt_ms = milliseconds(progress.decode_from - progress.prefill_from);
         let predicted_ms = milliseconds(progress.at - progress.decode_from);
-        let (prompt_n, predicted_n) = (self.prompt_tokens as f64, progress.decoded as f64);
+        let computed = self.prompt_tokens - progress.cached.min(self.prompt_tokens);
+        let (prompt_n, predicted_n) = (computed as f64, progress.decoded as f64);
         let per = |amount: f64, of: f64| if of > 0.0 { (amount / of * 1e6).round() / 1e6 } else { 0.0 };
         json!({
-            "cache_n": 0, "prompt_n": self.prompt_tokens, "prompt_ms": prompt_ms,
+            "cache_n": progress.cached, "prompt_n": computed, "prompt_ms": prompt_ms,
             "prompt_per_token_ms": per(prompt_ms, prompt_n), "prompt_per_second": per(prompt_n * 1e3, prompt_ms),
             "predicted_n": progress.decoded, "predicted_ms": predicted_ms,
             "predicted_per_token_ms": per(predicted_ms, predicted_n),
@@ -107,8 +111,8 @@ impl LlamaPen {
             )
         };
         json!({
-            "choices": [choice], "created": CREATED, "model": self.model, "system_fingerprint": BUILD,
-            "object": object, "usage": self.usage(answer.tokens.len()), "id": self.id,
+            "choices": [choice], "created": CREATED, "model": self.model, "system_fingerprint": self.build,
+            "object": object, "usage": self.usage(answer.tokens.len(), progress), "id": self.id,
             "timings": self.timings(progress),
         })
     }
@@ -139,13 +143,14 @@ impl Pen for LlamaPen {
         let mut chunk = self.chunk(&json!({"role": "assistant", "content": null}), None);
         let since = if progress.decoded > 0 { progress.decode_from } else { progress.at };
         chunk["prompt_progress"] = json!({
-            "total": self.prompt_tokens, "cache": 0, "processed": progress.prefilled,
+            "total": self.prompt_tokens, "cache": progress.cached, "processed": progress.prefilled,
             "time_ms": ((since - progress.prefill_from) * 1e3).round() as u64,
         });
         event(&chunk)
     }
 
-    fn token(&mut self, at: usize, token: &Token, _: Option<&'static str>, _: &Progress) -> String {
+    fn piece(&mut self, piece: &Piece, _: Option<&'static str>) -> String {
+        let Piece { at, token, .. } = piece;
         if !self.chat {
             return if let Token::Text(text) = token {
                 event(&self.text_chunk(text, None))
@@ -153,7 +158,7 @@ impl Pen for LlamaPen {
                 String::new()
             };
         }
-        let role = if at == 0 {
+        let role = if *at == 0 {
             event(&self.chunk(&json!({"role": "assistant", "content": null}), None))
         } else {
             String::new()
@@ -170,9 +175,13 @@ impl Pen for LlamaPen {
         role + &event(&self.chunk(&delta, None))
     }
 
+    fn merges(&self) -> bool {
+        false
+    }
+
     fn end(&mut self, answer: &Answer, progress: &Progress) -> String {
         let (finish, usage, timings) =
-            (answer.finish(), self.usage(answer.tokens.len()), self.timings(progress));
+            (answer.finish(), self.usage(answer.tokens.len(), progress), self.timings(progress));
         let text = if !self.chat {
             let mut last = self.text_chunk("", Some(finish));
             if let Some(members) = last.as_object_mut() {
@@ -200,7 +209,7 @@ impl Pen for LlamaPen {
     }
 
     fn comment(&self) -> Option<(f64, &'static str)> {
-        Some((self.comment_after, ":\n\n"))
+        self.comment_after.map(|seconds| (seconds, ":\n\n"))
     }
 }
 

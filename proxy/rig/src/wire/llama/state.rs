@@ -6,9 +6,9 @@
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::{pen::BUILD, say};
+use super::say;
 use crate::{
-    Spec,
+    Engine, Spec,
     backend::Backend,
     wire::{Body, CREATED, body, milliseconds},
 };
@@ -22,7 +22,7 @@ pub(super) fn models(spec: &Spec) -> Value {
     let mut aliases = vec![&spec.model];
     aliases.extend(&spec.aliases);
     let input: &[&str] = if spec.vision { &["text", "image"] } else { &["text"] };
-    json!({
+    let mut models = json!({
         "models": [{
             "name": spec.model, "model": spec.model, "modified_at": "", "size": "", "digest": "", "type": "model",
             "description": "", "tags": [""], "capabilities": ["completion"], "parameters": "",
@@ -41,7 +41,25 @@ pub(super) fn models(spec: &Spec) -> Value {
                 "n_embd": 5_120, "n_params": 27_000_000_000_u64, "size": 16_000_000_000_u64, "ftype": "Q4_K - Medium",
             },
         }],
-    })
+    });
+    if spec.engine == Engine::IkLlama {
+        // of all slots together
+        let total = spec.window.saturating_mul(spec.slots);
+        models["data"][0]["max_model_len"] = json!(total);
+        models["models"] = json!([{
+            "slug": spec.model, "context_window": total, "max_context_window": total,
+            "auto_compact_token_limit": total / 10 * 9,
+        }]);
+    }
+    models
+}
+
+/// ik_llama's health.
+pub(super) fn ik_health(backend: &Backend) -> Value {
+    let processing = backend.gpu.load().running;
+    let idle = backend.spec.slots.saturating_sub(processing);
+    let status = if idle > 0 { "ok" } else { "no slot available" };
+    json!({"status": status, "slots_idle": idle, "slots_processing": processing})
 }
 
 pub(super) fn props(spec: &Spec) -> Value {
@@ -62,7 +80,7 @@ pub(super) fn props(spec: &Spec) -> Value {
             "supports_system_role": true, "supports_tool_calls": spec.tool_parser, "supports_tools": spec.tool_parser,
             "supports_typed_content": false,
         },
-        "bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "build_info": BUILD, "is_sleeping": false,
+        "bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "build_info": spec.version(), "is_sleeping": false,
         "cors_proxy_enabled": false,
     })
 }
@@ -82,8 +100,8 @@ pub(super) fn slots(backend: &Backend, query: Option<&str>) -> Response<Body> {
                 slot["is_processing"] = json!(true);
                 slot["id_task"] = json!(job.id);
                 slot["n_prompt_tokens"] = json!(job.prompt);
-                slot["n_prompt_tokens_processed"] = json!(job.prefilled);
-                slot["n_prompt_tokens_cache"] = json!(0);
+                slot["n_prompt_tokens_processed"] = json!(job.prefilled());
+                slot["n_prompt_tokens_cache"] = json!(job.cached);
                 slot["next_token"] = json!([{
                     "has_next_token": true, "n_remain": job.output - job.decoded, "n_decoded": job.decoded,
                 }]);
@@ -106,8 +124,9 @@ pub(super) fn metrics(backend: &Backend) -> Response<Body> {
     };
     let count = |number: usize| number as f64;
     let prompts = "Number of prompt tokens processed, excluding cached tokens";
-    add("prompt_tokens_total", "counter", prompts, count(totals.prompt_tokens));
-    add("prompt_tokens_cached_total", "counter", "Number of prompt tokens reused from the cache", 0.0);
+    add("prompt_tokens_total", "counter", prompts, count(totals.prompt_tokens - totals.cached_tokens));
+    let reused = "Number of prompt tokens reused from the cache";
+    add("prompt_tokens_cached_total", "counter", reused, count(totals.cached_tokens));
     let spent = "Total time spent processing prompts";
     add("prompt_seconds_total", "counter", spent, seconds(totals.prefill_seconds));
     add(
@@ -121,7 +140,7 @@ pub(super) fn metrics(backend: &Backend) -> Response<Body> {
     add("n_decode_total", "counter", "Total number of llama_decode() calls", count(totals.steps));
     let longest = "Largest observed sequence length (prompt + generation)";
     add("n_tokens_max", "counter", longest, count(totals.longest));
-    let prompt_rate = rate(totals.prompt_tokens, totals.prefill_seconds);
+    let prompt_rate = rate(totals.prompt_tokens - totals.cached_tokens, totals.prefill_seconds);
     add("prompt_tokens_seconds", "gauge", "Average prompt throughput in tokens/s", prompt_rate);
     let output_rate = rate(totals.output_tokens, totals.decode_seconds);
     add("predicted_tokens_seconds", "gauge", "Average generation throughput in tokens/s", output_rate);
@@ -129,5 +148,11 @@ pub(super) fn metrics(backend: &Backend) -> Response<Body> {
     add("requests_deferred", "gauge", "Number of requests deferred", count(load.waiting));
     let busy = "Average number of busy slots per llama_decode() call";
     add("n_busy_slots_per_decode", "gauge", busy, rate(totals.busy_slots, count(totals.steps)));
+    if backend.spec.engine == Engine::IkLlama {
+        let (resident, whole) =
+            (count(load.resident_tokens), count(backend.spec.window) * count(backend.spec.slots));
+        add("kv_cache_usage_ratio", "gauge", "KV-cache usage. 1 means 100 percent usage", resident / whole);
+        add("kv_cache_tokens", "gauge", "KV-cache tokens", resident);
+    }
     body::whole(StatusCode::OK, "text/plain; version=0.0.4", text)
 }

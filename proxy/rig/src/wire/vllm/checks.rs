@@ -204,9 +204,12 @@ fn parser_needed(body: &Value, asked: &Inference) -> Checked<()> {
 /// token behind the window.
 pub(super) fn length(spec: &Spec, asked: &Inference) -> Checked<()> {
     let window = spec.window;
+    if spec.is_old_vllm() {
+        return old_length(window, asked);
+    }
     let begin =
         format!("This model's maximum context length is {window} tokens. However, your prompt contains");
-    let (characters, most) = (asked.text.chars().count(), window * LONGEST_TOKEN);
+    let (characters, most) = (asked.prompt.text.chars().count(), window * LONGEST_TOKEN);
     if characters > most {
         let message = format!(
             "{begin} {characters} characters (more than {most} characters, which is the upper bound for {window} \
@@ -222,7 +225,7 @@ pub(super) fn length(spec: &Spec, asked: &Inference) -> Checked<()> {
         );
         return Err(Refusal::invalid(message, "max_tokens", Some(&tokens)));
     }
-    if asked.prompt_tokens > window {
+    if asked.prompt_tokens() > window {
         let counted = window + 1;
         let message = format!(
             "{begin} at least {counted} input tokens, which exceeds this limit even without any output tokens. Please \
@@ -232,7 +235,7 @@ pub(super) fn length(spec: &Spec, asked: &Inference) -> Checked<()> {
     }
     // the silent clamp: what does not fit is cut, down to nothing
     let clamped =
-        asked.max_tokens.filter(|&tokens| tokens < 1).or((asked.prompt_tokens == window).then_some(0));
+        asked.max_tokens.filter(|&tokens| tokens < 1).or((asked.prompt_tokens() == window).then_some(0));
     match clamped {
         Some(tokens) => {
             let message = format!("max_tokens must be at least 1, got {tokens}.");
@@ -240,4 +243,28 @@ pub(super) fn length(spec: &Spec, asked: &Inference) -> Checked<()> {
         }
         None => Ok(()),
     }
+}
+
+/// What versions before 0.11 say (from source): the true count, and a limit for prompt and answer together.
+fn old_length(window: usize, asked: &Inference) -> Checked<()> {
+    let begin = format!("This model's maximum context length is {window} tokens. However, you requested");
+    let prompt = asked.prompt_tokens();
+    if prompt >= window {
+        let message =
+            format!("{begin} {prompt} tokens in the messages, Please reduce the length of the messages.");
+        return Err(Refusal::bad(message, None));
+    }
+    let Some(tokens) = asked.max_tokens else { return Ok(()) };
+    if tokens < 1 {
+        return Err(Refusal::bad(format!("max_tokens must be at least 1, got {tokens}."), None));
+    }
+    let total = usize::try_from(tokens).unwrap_or(usize::MAX).saturating_add(prompt);
+    if total <= window {
+        return Ok(());
+    }
+    let message = format!(
+        "{begin} {total} tokens ({prompt} in the messages, {tokens} in the completion). Please reduce the length of \
+         the messages or completion."
+    );
+    Err(Refusal::bad(message, None))
 }

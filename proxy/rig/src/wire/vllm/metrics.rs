@@ -39,16 +39,18 @@ pub(super) fn answer(backend: &Backend) -> Response<Body> {
         "Number of waiting requests by reason.",
         &[(",reason=\"capacity\"", count(load.waiting)), (",reason=\"deferred\"", 0.0)],
     );
+    let old = spec.is_old_vllm();
     add(
-        "kv_cache_usage_perc",
+        if old { "gpu_cache_usage_perc" } else { "kv_cache_usage_perc" },
         "gauge",
         "KV-cache usage. 1 means 100 percent usage.",
         &[("", (count(load.resident_tokens) / count(pool)).min(1.0))],
     );
     let config = format!(
-        ",block_size=\"{}\",enable_prefix_caching=\"False\",kv_cache_max_concurrency=\"{:.2}\",\
+        ",block_size=\"{}\",enable_prefix_caching=\"{}\",kv_cache_max_concurrency=\"{:.2}\",\
          kv_cache_size_tokens=\"{pool}\"",
         spec.block_tokens,
+        if spec.prefix_cache.is_some() { "True" } else { "False" },
         count(pool) / count(spec.window)
     );
     add("cache_config_info", "gauge", "Information of the LLMEngine CacheConfig", &[(&config, 1.0)]);
@@ -61,14 +63,24 @@ pub(super) fn answer(backend: &Backend) -> Response<Body> {
             &[("", 0.0)],
         );
     }
-    add("num_preemptions_total", "counter", "Cumulative number of preemptions.", &[("", 0.0)]);
     add(
-        "prefix_cache_queries_total",
+        "num_preemptions_total",
+        "counter",
+        "Cumulative number of preemptions.",
+        &[("", count(totals.preemptions))],
+    );
+    add(
+        if old { "gpu_prefix_cache_queries_total" } else { "prefix_cache_queries_total" },
         "counter",
         "Prefix cache queries, in tokens.",
         &[("", count(totals.prompt_tokens))],
     );
-    add("prefix_cache_hits_total", "counter", "Prefix cache hits, in tokens.", &[("", 0.0)]);
+    add(
+        if old { "gpu_prefix_cache_hits_total" } else { "prefix_cache_hits_total" },
+        "counter",
+        "Prefix cache hits, in tokens.",
+        &[("", count(totals.cached_tokens))],
+    );
     add(
         "prompt_tokens_total",
         "counter",

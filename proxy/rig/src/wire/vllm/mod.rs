@@ -16,15 +16,13 @@ use serde_json::{Value, json};
 use checks::Refusal;
 use pen::{Shape, VllmPen};
 
-use super::{Accepted, Answered, Body, CREATED, NotRun, arrived, body, path, refused, relay, submit};
+use super::{Accepted, Answered, Body, Broken, CREATED, NotRun, arrived, body, path, refused, relay, submit};
 use crate::{
-    answer::hash,
     backend::{Backend, State},
     inference::Inference,
+    random::hash,
     tokens::pieces,
 };
-
-const VERSION: &str = "0.32.0";
 
 pub(super) async fn answer(backend: &Arc<Backend>, request: &Request<Bytes>) -> Answered {
     let dead = backend.life().state != State::Ready;
@@ -33,7 +31,7 @@ pub(super) async fn answer(backend: &Arc<Backend>, request: &Request<Bytes>) -> 
             body::empty(StatusCode::SERVICE_UNAVAILABLE)
         }
         ("GET" | "POST", "/ping") | ("GET", "/health") => body::empty(StatusCode::OK),
-        ("GET", "/version") => body::json(StatusCode::OK, &json!({"version": VERSION})),
+        ("GET", "/version") => body::json(StatusCode::OK, &json!({"version": backend.spec.version()})),
         ("GET", "/load") => body::json(StatusCode::OK, &json!({"server_load": 0})),
         ("GET", "/v1/models") => body::json(StatusCode::OK, &models(backend)),
         ("GET", "/metrics") => metrics::answer(backend),
@@ -67,7 +65,9 @@ async fn infer(backend: &Arc<Backend>, request: &Request<Bytes>, shape: Shape) -
     }
     let mut accepted = match submit(backend, id, asked) {
         Ok(accepted) => accepted,
+        Err(NotRun::Busy) => return Ok(Refusal::scripted(StatusCode::SERVICE_UNAVAILABLE).answer()),
         Err(NotRun::Status(status)) => return Ok(Refusal::scripted(status).answer()),
+        Err(NotRun::Dead) if backend.spec.aborts() => return Err(Broken),
         Err(NotRun::Dead) => {
             backend.hasten();
             return Ok(Refusal::engine_dead().answer());
@@ -81,6 +81,8 @@ async fn infer(backend: &Arc<Backend>, request: &Request<Bytes>, shape: Shape) -
     }
     Ok(match relay::whole(backend, &mut accepted).await? {
         Some(_) => body::json(StatusCode::OK, &pen.whole(&accepted.answer)),
+        // the process takes its sockets with it
+        None if backend.spec.aborts() => return std::future::pending().await,
         None => {
             backend.hasten();
             Refusal::engine_dead().answer()
@@ -124,10 +126,10 @@ fn tokenize(backend: &Backend, request: &Request<Bytes>) -> Response<Body> {
         Err(refusal) => return refusal.answer(),
     };
     let template = std::iter::repeat(151_644);
-    let tokens: Vec<u64> = pieces(&asked.text)
+    let tokens: Vec<u64> = pieces(&asked.prompt.text)
         .map(|piece| hash(piece.as_bytes()) % 151_643)
         .chain(template)
-        .take(asked.prompt_tokens)
+        .take(asked.prompt_tokens())
         .collect();
     let answer = json!({
         "count": tokens.len(), "max_model_len": backend.spec.window, "tokens": tokens, "token_strs": null,

@@ -8,10 +8,14 @@ use serde_json::{Map, Value, json};
 use super::checks::ENGINE_DEAD;
 use crate::{
     Spec,
-    answer::{Answer, Token, hash},
-    gpu::Progress,
+    answer::{Answer, Token},
     inference::Inference,
-    wire::{CREATED, event, relay::Pen},
+    random::hash,
+    ticket::Progress,
+    wire::{
+        CREATED, event,
+        relay::{Pen, Piece},
+    },
 };
 
 /// Which of the two APIs an answer is for.
@@ -39,14 +43,15 @@ pub(super) struct VllmPen {
 
 impl VllmPen {
     pub(super) fn new(spec: &Spec, shape: Shape, id: String, asked: &Inference) -> Self {
+        let default_field = if spec.is_old_vllm() { "reasoning_content" } else { "reasoning" };
         Self {
             shape,
             id,
             model: spec.model.clone(),
-            fingerprint: format!("vllm-0.32.0-{:08x}", hash(spec.name.as_bytes()) as u32),
-            reasoning_field: spec.reasoning_field.clone().unwrap_or_else(|| "reasoning".to_owned()),
+            fingerprint: format!("vllm-{}-{:08x}", spec.version(), hash(spec.name.as_bytes()) as u32),
+            reasoning_field: spec.reasoning_field.clone().unwrap_or_else(|| default_field.to_owned()),
             parses: spec.tool_parser,
-            prompt_tokens: asked.prompt_tokens,
+            prompt_tokens: asked.prompt_tokens(),
             reasoning_tokens: 0,
             include_usage: asked.include_usage,
             continuous_usage: asked.continuous_usage,
@@ -174,23 +179,30 @@ impl Pen for VllmPen {
         String::new()
     }
 
-    fn token(&mut self, at: usize, token: &Token, finish: Option<&'static str>, _: &Progress) -> String {
-        self.reasoning_tokens += usize::from(matches!(token, Token::Reasoning(_)));
+    fn piece(&mut self, piece: &Piece, finish: Option<&'static str>) -> String {
+        let Piece { at, count, token } = piece;
+        if matches!(token, Token::Reasoning(_)) {
+            self.reasoning_tokens += count;
+        }
         if self.shape == Shape::Completion {
             let text = if let Token::Text(text) = token { text.as_str() } else { "" };
             let choice = json!({
                 "index": 0, "text": text, "logprobs": null, "finish_reason": finish, "stop_reason": null,
                 "prompt_token_ids": null, "token_ids": null,
             });
-            return self.chunk(choice, at + 1, false);
+            return self.chunk(choice, at + count, false);
         }
-        let chunk = self.chunk(self.chat_choice(self.delta(token), finish), at + 1, false);
-        if at > 0 {
+        let chunk = self.chunk(self.chat_choice(self.delta(token), finish), at + count, false);
+        if *at > 0 {
             return chunk;
         }
         let role = json!({"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": null,
             "finish_reason": null});
         self.chunk(role, 0, true) + &chunk
+    }
+
+    fn merges(&self) -> bool {
+        true
     }
 
     fn end(&mut self, answer: &Answer, _: &Progress) -> String {
