@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use crate::answer::Head;
 use crate::answer::relay::{AnswerStream, Silence};
 use crate::answer::rename;
+use crate::answer::repair::{self, RepairTerms};
 use crate::backend::client::{ClientError, Reply, ReplyBody};
 use crate::backend::decode::Decoder;
 use crate::backend::{Backend, headers};
@@ -82,6 +83,8 @@ pub(crate) struct Terms {
     pub(crate) usage_to_client: bool,
     /// The name that the answer shall carry instead of the backend's.
     pub(crate) model_name: Option<String>,
+    /// What a chat answer is repaired by; `None`: it is not.
+    pub(crate) repair: Option<RepairTerms>,
     /// The least that the prompt has, if the backend's own count is to be checked against it.
     pub(crate) least_prompt: Option<u64>,
 }
@@ -198,6 +201,10 @@ async fn whole(
     {
         return Err(Failure::new(Fault::SilentTruncation { said, counted }, "prompt was shortened"));
     }
+    let bytes = match &terms.repair {
+        Some(repair) => repair::whole(bytes, repair),
+        None => bytes,
+    };
     let body = match &terms.model_name {
         Some(name) => rename::answer(bytes, dialect, name),
         None => bytes,

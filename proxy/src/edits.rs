@@ -7,11 +7,13 @@ use serde_json::Value as Json;
 use switchback_parsers::chunk::Dialect;
 use switchback_parsers::diagnosis::Engine;
 use switchback_parsers::edit::Edits;
+use switchback_parsers::history;
 use switchback_parsers::request::ChatRequest;
 use switchback_policies::decision::{Choice, Rule};
 
 use crate::backend::Backend;
 use crate::call::Call;
+use crate::config::Repair;
 use crate::identify::Client;
 
 /// What stands in place of a picture that the backend cannot read.
@@ -24,9 +26,16 @@ const BILLING: &str = "x-anthropic-billing-header:";
 
 /// Changes that hold for every candidate: the operator's sampling for this client, and no volatile line at the prompt's
 /// head.
-pub(crate) fn base(call: &Call, client: &Client, strip_volatile: bool) -> Edits {
+pub(crate) fn base(call: &Call, client: &Client, strip_volatile: bool, repair: Repair) -> Edits {
+    let Some(request) = &call.request else { return Edits::new() };
     let mut edits = Edits::new();
-    let Some(request) = &call.request else { return edits };
+    if repair.history && call.endpoint.dialect == Some(Dialect::Chat) {
+        let mended = history::mend(request);
+        for note in mended.notes {
+            tracing::info!(id = call.id, note, "history mended");
+        }
+        edits = mended.edits;
+    }
     if strip_volatile {
         strip_billing_line(request, &mut edits);
     }
@@ -56,12 +65,17 @@ pub(crate) fn write(
     choice: &Choice,
     base: &Edits,
     always_ask_usage: bool,
+    repair: Repair,
 ) -> Bytes {
     let Some(request) = &call.request else { return call.body.clone() };
     let mut edits = Edits::new();
     ask_usage(call, request, backend.engine(), always_ask_usage, &mut edits);
     if let Some(name) = backend.name_for(call.model.as_deref()) {
         edits.set(request.root(), "model", Json::from(name).to_string());
+    }
+    if repair.tool_calls && backend.parses_no_tools() && is_auto(request) {
+        // It refuses `auto` and renders the tools all the same with `none`; the calls are found in its text.
+        edits.set(request.root(), "tool_choice", "\"none\"");
     }
     for rule in &choice.rules {
         match rule {
@@ -89,6 +103,16 @@ fn strip_billing_line(request: &ChatRequest, edits: &mut Edits) {
         None if system.elements().nth(1).is_some() => edits.remove_element(system, 0),
         None => edits.replace(value, "\"\""),
     }
+}
+
+/// Tools are declared, and the choice is the model's.
+fn is_auto(request: &ChatRequest) -> bool {
+    let choice = request.root().get("tool_choice").and_then(|choice| choice.as_str());
+    let left_open = choice.as_deref().map_or_else(
+        || request.root().get("tool_choice").is_none_or(|choice| choice.is_null()),
+        |word| word == "auto",
+    );
+    left_open && request.tools().next().is_some()
 }
 
 /// Under whichever names the client has set a limit.

@@ -17,6 +17,7 @@ use switchback_policies::facts::{BackendFacts, Home, Images, PromptSize, Request
 use switchback_policies::failover::Fault;
 
 use crate::answer::relay::{AnswerStream, Silence};
+use crate::answer::repair::RepairTerms;
 use crate::answer::{Head, Out, Piece, stream_headers};
 use crate::app::App;
 use crate::attempt::{Started, Terms, unless_silent};
@@ -146,18 +147,23 @@ async fn serve(
         },
         usage_to_client: wants_usage || client.usage == Usage::Always,
         model_name: (app.config.answer.model_name == ModelName::Client).then(|| call.model.clone()).flatten(),
+        repair: call
+            .request
+            .clone()
+            .filter(|_| app.config.repair.tool_calls && call.endpoint.dialect == Some(Dialect::Chat))
+            .map(|request| RepairTerms { request, seed: call.id.clone() }),
         least_prompt: (app.config.failover.silent_truncation
             && matches!(call.endpoint.dialect, Some(Dialect::Chat | Dialect::Completions)))
         .then_some(plan.measured.least),
     };
     let ask_usage = app.config.answer.ask_usage || client.usage == Usage::Always;
-    let base = edits::base(call, client, app.config.strip_volatile);
+    let base = edits::base(call, client, app.config.strip_volatile, app.config.repair);
     let mut retry = Retry::new(app, call, plan);
     while let Some((nth, choice)) = retry.next().await {
         let backend = &plan.backends[choice.candidate.backend];
         let sentence = plan.decision.sentence(nth, &plan.facts, &plan.backend_facts);
         outcome.reason = format!("{sentence}; client {}: {}", client.name, client.because);
-        let body = edits::write(call, backend, choice, &base, ask_usage);
+        let body = edits::write(call, backend, choice, &base, ask_usage, app.config.repair);
         let output = plan.backend_facts[choice.candidate.backend].expected_output(&plan.facts);
         let tokens = plan.facts.prompt.expected().saturating_add(output);
         let _place = backend.occupy(tokens, choice.candidate.finish);

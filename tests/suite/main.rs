@@ -10,4 +10,5 @@ mod guarding;
 mod harness;
 mod house;
 mod probing;
+mod repairing;
 mod routing;

@@ -11,6 +11,7 @@ mod hand_off;
 mod keep_alive;
 pub(crate) mod relay;
 pub(crate) mod rename;
+pub(crate) mod repair;
 
 use std::future::Future;
 use std::pin::Pin;

@@ -15,9 +15,14 @@ use switchback_parsers::sse::{SseDecoder, SseFrame, write_data};
 use switchback_policies::failover::Fault;
 
 use super::rename;
+use super::repair::StreamRepair;
 use crate::attempt::{Failure, Terms};
 use crate::backend::client::ReplyBody;
 use crate::backend::decode::Decoder;
+
+/// How long text that is let go waits for the rest of its frame. Mostly the next frame comes sooner, and then all leave as
+/// they came.
+const PART_WAITS: Duration = Duration::from_millis(100);
 
 /// What one read of the stream yields.
 #[derive(Debug, Default)]
@@ -40,12 +45,15 @@ pub(crate) struct AnswerStream {
     engine: Engine,
     usage_to_client: bool,
     model_name: Option<String>,
+    repair: Option<StreamRepair>,
     /// Choices that have begun and not finished, and those that have.
     open_choices: BTreeSet<u64>,
     finished: BTreeSet<u64>,
     done: bool,
     /// How it ended, once it has; bytes that came before may still be on their way out.
     ended: Option<Result<(), Failure>>,
+    /// Content has come that is held back.
+    holds: bool,
     /// The backend's own figures, for the record.
     pub(crate) usage: Option<Usage>,
 }
@@ -67,10 +75,12 @@ impl AnswerStream {
             engine,
             usage_to_client: terms.usage_to_client,
             model_name: terms.model_name.clone(),
+            repair: terms.repair.clone().map(StreamRepair::new),
             open_choices: BTreeSet::new(),
             finished: BTreeSet::new(),
             done: false,
             ended: None,
+            holds: false,
             usage: None,
         }
     }
@@ -93,8 +103,19 @@ impl AnswerStream {
         }
         let mut progress = Progress::default();
         let mut out = BytesMut::new();
-        match self.body.next().await {
-            Some(Ok(bytes)) => {
+        let read = match &self.repair {
+            Some(repair) if repair.has_part() => tokio::time::timeout(PART_WAITS, self.body.next()).await,
+            _ => Ok(self.body.next().await),
+        };
+        match read {
+            Err(_) => {
+                if let Some(repair) = &mut self.repair {
+                    repair.send_parts(&mut out);
+                }
+                progress.content = !out.is_empty();
+                self.holds = false;
+            }
+            Ok(Some(Ok(bytes))) => {
                 let pushed = self.unpack.push(bytes).map_err(|error| error.to_string());
                 let pushed =
                     pushed.and_then(|bytes| self.frames.push(bytes).map_err(|error| error.to_string()));
@@ -107,7 +128,7 @@ impl AnswerStream {
                     self.take(&frame, &mut out, &mut progress);
                 }
             }
-            end => {
+            Ok(end) => {
                 while self.ended.is_none()
                     && let Some(frame) = self.frames.finish()
                 {
@@ -117,6 +138,12 @@ impl AnswerStream {
                     self.ended = Some(self.at_end(end.and_then(Result::err)));
                 }
             }
+        }
+        if self.ended.is_some() && !self.done {
+            self.release_held(&mut out);
+        }
+        if let (Some(name), false) = (&self.model_name, out.is_empty()) {
+            out = rename::frames(&out, self.dialect, name);
         }
         if let Some(Ok(())) = self.ended {
             out.extend_from_slice(&self.end_marker());
@@ -161,7 +188,6 @@ impl AnswerStream {
             (before, now) => now.or(before),
         };
         progress.token |= said.token;
-        progress.content |= said.content;
         if said.done {
             self.done = true;
             self.ended = Some(self.at_end(None));
@@ -172,14 +198,32 @@ impl AnswerStream {
         if said.empty_choices && !self.usage_to_client {
             return;
         }
-        if let Some(name) = &self.model_name
-            && let Some(renamed) = rename::frame(frame, self.dialect, name)
-        {
-            out.extend_from_slice(&renamed);
-        } else if frame.is_canonical() || !matches!(self.dialect, Dialect::Chat | Dialect::Completions) {
+        if said.done {
+            self.release_held(out);
             out.extend_from_slice(frame.bytes());
+            return;
+        }
+        let mut one_line = BytesMut::new();
+        if frame.is_canonical() || !matches!(self.dialect, Dialect::Chat | Dialect::Completions) {
+            one_line.extend_from_slice(frame.bytes());
         } else {
-            reframe(&data, out);
+            reframe(&data, &mut one_line);
+        }
+        let before = out.len();
+        match (&mut self.repair, std::str::from_utf8(&data)) {
+            (Some(repair), Ok(json)) => repair.frame(&one_line.freeze(), json, out),
+            _ => out.extend_from_slice(&one_line),
+        }
+        // What is held back was not shown: failover is still invisible then.
+        self.holds |= said.content;
+        progress.content |= self.holds && out.len() > before;
+        self.holds &= out.len() == before;
+    }
+
+    /// At the end of the stream: what the repair holds leaves as what it turned out to be.
+    fn release_held(&mut self, out: &mut BytesMut) {
+        if let Some(repair) = &mut self.repair {
+            repair.finish(out);
         }
     }
 

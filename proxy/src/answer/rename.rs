@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use serde_json::Value as Json;
 use switchback_parsers::chunk::Dialect;
 use switchback_parsers::json::Value;
-use switchback_parsers::sse::SseFrame;
+use switchback_parsers::sse::{SseDecoder, SseFrame};
 
 /// A whole answer with another name. What holds no name stays as it is.
 pub(crate) fn answer(body: Bytes, dialect: Dialect, name: &str) -> Bytes {
@@ -18,8 +18,20 @@ pub(crate) fn answer(body: Bytes, dialect: Dialect, name: &str) -> Bytes {
     }
 }
 
-/// A frame with another name; `None` if it holds none, or not on one line.
-pub(crate) fn frame(frame: &SseFrame, dialect: Dialect, name: &str) -> Option<Bytes> {
+/// Whole frames with another name; one that holds none, or not on one line, stays as it is.
+pub(crate) fn frames(bytes: &[u8], dialect: Dialect, name: &str) -> BytesMut {
+    let mut decoder = SseDecoder::new();
+    let mut renamed = BytesMut::with_capacity(bytes.len());
+    if decoder.push(Bytes::copy_from_slice(bytes)).is_err() {
+        return bytes.into();
+    }
+    while let Some(one) = decoder.next_frame() {
+        renamed.extend_from_slice(&frame(&one, dialect, name).unwrap_or_else(|| one.bytes().clone()));
+    }
+    renamed
+}
+
+fn frame(frame: &SseFrame, dialect: Dialect, name: &str) -> Option<Bytes> {
     let data = frame.data().filter(|_| frame.is_canonical())?;
     let range = place(std::str::from_utf8(&data).ok()?, dialect)?;
     let start = memchr::memmem::find(frame.bytes(), &data)?;

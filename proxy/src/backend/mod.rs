@@ -88,6 +88,12 @@ impl Backend {
         self.health.borrow().state()
     }
 
+    /// It was started without a tool parser, and vLLM refuses requests with tools then.
+    pub(crate) fn parses_no_tools(&self) -> bool {
+        let parses = self.config.tool_parser.or(self.found.read().tool_parser);
+        self.engine() == Engine::Vllm && parses == Some(false)
+    }
+
     /// The names that it serves: the configured one, else what it says, else what its preset says.
     pub(crate) fn names(&self) -> Vec<String> {
         if let Some(model) = &self.config.model {

@@ -8,6 +8,7 @@ mod clients;
 mod count;
 mod demo;
 mod explain;
+mod repair;
 mod rig;
 mod serve;
 
@@ -42,6 +43,8 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// How many tokens a request's prompt has, and how that is known
     Count(count::CountArgs),
+    /// An answer as a model wrote it (standard input): the message that a client would get
+    Repair(repair::RepairArgs),
     /// The clients that are recognised
     Clients,
     /// Simulated backends with the published prefill cliffs; no GPU needed
@@ -80,6 +83,7 @@ pub fn main() -> ExitCode {
             Command::Check => check::run(config).await,
             Command::Explain(args) => explain::run(config, args).await,
             Command::Count(args) => count::run(config, &args),
+            Command::Repair(args) => repair::run(&args),
             Command::Clients => clients::run(config),
             Command::Rig(args) => rig::run(args).await,
             Command::Demo(args) => demo::run(args).await,

@@ -83,6 +83,7 @@ pub(super) fn check(written: file::Backend, complaints: &mut Vec<String>) -> Opt
             window: written.window,
             limits,
             slots: written.slots,
+            tool_parser: written.tool_parser,
             model: written.model,
             images: written.images,
             key,

@@ -11,7 +11,8 @@ use switchback_policies::decision::Settings;
 use switchback_policies::session::LoopLimit;
 
 use super::{
-    Answer, Backend, ClientRule, Config, Failover, Key, Model, Probe, Server, backend, client, file, secret,
+    Answer, Backend, ClientRule, Config, Failover, Key, Model, Probe, Repair, Server, backend, client, file,
+    secret,
 };
 
 /// TOML's own message, with the nearest known key where a key is unknown.
@@ -67,10 +68,15 @@ pub(super) fn defaults() -> Config {
         clients: Vec::new(),
         sticky: file.routing.sticky,
         strip_volatile: file.routing.strip_volatile,
+        repair: repair(&file.repair),
         failover: failover(&file.failover, &mut none),
         answer: answer(&file.answer, &mut none),
         probe: Probe { interval: file.probe.interval, timeout: file.probe.timeout },
     }
+}
+
+fn repair(written: &file::Repair) -> Repair {
+    Repair { tool_calls: written.tool_calls == file::ToolCalls::Auto, history: written.history }
 }
 
 /// Checks the whole file.
@@ -108,6 +114,7 @@ pub(super) fn check(file: file::File, base: &Path) -> Result<Config, Vec<String>
             clients,
             sticky: file.routing.sticky,
             strip_volatile: file.routing.strip_volatile,
+            repair: repair(&file.repair),
             failover,
             answer,
             probe,

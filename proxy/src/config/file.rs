@@ -20,6 +20,7 @@ pub(super) struct File {
     pub(super) model: Vec<Model>,
     pub(super) client: Vec<Client>,
     pub(super) routing: Routing,
+    pub(super) repair: Repair,
     pub(super) failover: Failover,
     pub(super) answer: Answer,
     pub(super) probe: Probe,
@@ -73,6 +74,7 @@ pub(super) struct Backend {
     #[serde(default)]
     pub(super) limit: Limit,
     pub(super) slots: Option<u64>,
+    pub(super) tool_parser: Option<bool>,
     pub(super) model: Option<String>,
     pub(super) images: Option<bool>,
     pub(super) api_key_env: Option<String>,
@@ -108,6 +110,28 @@ impl Default for Routing {
     fn default() -> Self {
         Self { sticky: true, strip_volatile: true }
     }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Repair {
+    pub(super) tool_calls: ToolCalls,
+    pub(super) history: bool,
+}
+
+impl Default for Repair {
+    fn default() -> Self {
+        Self { tool_calls: ToolCalls::Auto, history: true }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum ToolCalls {
+    /// The format is recognised.
+    Auto,
+    /// Answers leave as they come.
+    Off,
 }
 
 /// Whose name for the model an answer carries.

@@ -37,6 +37,7 @@ pub struct Config {
     pub(crate) sticky: bool,
     /// Lines that differ from request to request are taken off the prompt's head, for the prefix cache.
     pub(crate) strip_volatile: bool,
+    pub(crate) repair: Repair,
     pub(crate) failover: Failover,
     pub(crate) answer: Answer,
     pub(crate) probe: Probe,
@@ -72,6 +73,8 @@ pub(crate) struct Backend {
     pub(crate) limits: Limits,
     /// Requests that it runs at once.
     pub(crate) slots: Option<u64>,
+    /// Whether it turns what a model writes into calls; `None`: as it says itself.
+    pub(crate) tool_parser: Option<bool>,
     pub(crate) model: Option<String>,
     pub(crate) images: Option<bool>,
     pub(crate) key: Option<Secret>,
@@ -89,6 +92,7 @@ impl Backend {
             window: None,
             limits: Limits::default(),
             slots: None,
+            tool_parser: None,
             model: None,
             images: None,
             key: None,
@@ -114,6 +118,15 @@ pub(crate) struct Model {
     pub(crate) aliases: Vec<String>,
     pub(crate) backends: Vec<usize>,
     pub(crate) tokenizer: Option<PathBuf>,
+}
+
+/// What is mended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Repair {
+    /// Calls in answers, written as text or badly structured.
+    pub(crate) tool_calls: bool,
+    /// Broken calls in what clients send.
+    pub(crate) history: bool,
 }
 
 /// How long to wait for backends, and what to do when they fail.

@@ -87,16 +87,16 @@ const WORDS: &[(&str, Becomes)] = &[
     ("responses_path", Later("the responses path")),
     ("messages_path", Later("the messages path")),
     // calls and thinking
-    ("repair_text_tool_calls", Later("repair of tool calls")),
-    ("promote_calls_found_in_reasoning", Later("repair of tool calls")),
-    ("enforce_parallel_tool_calls_false", Later("repair of tool calls")),
+    ("repair_text_tool_calls", Set(|value, draft| draft.repair("tool_calls", on(value)?))),
+    ("promote_calls_found_in_reasoning", Always(Some(true))),
+    ("enforce_parallel_tool_calls_false", Always(Some(true))),
     ("named_tool_choice", Later("tool choice per backend")),
     ("tool_id_style", Later("call ids per backend")),
     ("reasoning_field_to_client", Later("the name of the reasoning field")),
     ("thinks_without_opening_tag", Later("splitting of reasoning")),
     ("thinking_tags", Later("splitting of reasoning")),
     // the request's shape
-    ("history_repair", Later("repair of the history")),
+    ("history_repair", Set(|value, draft| draft.repair("history", value.as_bool()?))),
     ("system_messages", Later("message roles per backend")),
     ("developer_role", Later("message roles per backend")),
     ("merge_same_role_messages", Later("message roles per backend")),
@@ -135,6 +135,10 @@ fn keep_alive_style(value: &Value, draft: &mut Draft) -> Option<()> {
     Some(())
 }
 
+fn on(value: &Value) -> Option<&'static str> {
+    Some(if value.as_bool()? { "\"auto\"" } else { "\"off\"" })
+}
+
 fn overflow_loop(value: &Value, draft: &mut Draft) -> Option<()> {
     let (count, within) = (value.get("overflows")?.as_u64()?, ms(value.get("within_ms")?)?);
     draft.answer("overflow_loop", format!("{{ count = {count}, within = {within} }}"))
@@ -147,12 +151,8 @@ fn client_keys(value: &Value, draft: &mut Draft) -> Option<()> {
 }
 
 /// The words about a single backend, beside its name, kind, window and name of the model.
-const BACKEND_WORDS: &[(&str, Option<&str>)] = &[
-    ("api_key", None),
-    ("images", None),
-    ("slots", None),
-    ("tool_parser", Some("a backend without a tool parser")),
-];
+const BACKEND_WORDS: &[(&str, Option<&str>)] =
+    &[("api_key", None), ("images", None), ("slots", None), ("tool_parser", None)];
 
 /// The pieces of the file.
 #[derive(Debug, Default)]
@@ -161,6 +161,7 @@ struct Draft {
     failover: Vec<String>,
     answer: Vec<String>,
     routing: Vec<String>,
+    repair: Vec<String>,
     clients: Vec<String>,
     env: Vec<(String, String)>,
     unmapped: Vec<String>,
@@ -179,6 +180,11 @@ impl Draft {
 
     fn routing(&mut self, key: &str, value: impl std::fmt::Display) -> Option<()> {
         self.routing.push(format!("{key} = {value}"));
+        Some(())
+    }
+
+    fn repair(&mut self, key: &str, value: impl std::fmt::Display) -> Option<()> {
+        self.repair.push(format!("{key} = {value}"));
         Some(())
     }
 
@@ -220,8 +226,9 @@ pub fn configuration(case: &Case, addresses: &[SocketAddr]) -> Configuration {
     let server = draft.server.join("\n");
     let (failover, answer) = (draft.failover.join("\n"), draft.answer.join("\n"));
     let (routing, clients) = (draft.routing.join("\n"), draft.clients.join("\n"));
+    let repair = draft.repair.join("\n");
     let toml = format!(
-        "[server]\nlisten = \"127.0.0.1:0\"\n{server}\n\n{backends}{models}{clients}[routing]\n{routing}\n\n[failover]\n{failover}\n\n[answer]\n{answer}\n\n\
+        "[server]\nlisten = \"127.0.0.1:0\"\n{server}\n\n{backends}{models}{clients}[routing]\n{routing}\n\n[repair]\n{repair}\n\n[failover]\n{failover}\n\n[answer]\n{answer}\n\n\
          [probe]\ninterval = \"200ms\"\n",
         models = models(case)
     );
@@ -256,7 +263,7 @@ fn backends(case: &Case, addresses: &[SocketAddr], draft: &mut Draft) -> String 
                 }
                 ("images", Value::Bool(images)) => tables.push_str(&format!("images = {images}\n")),
                 ("slots", Value::Number(slots)) => tables.push_str(&format!("slots = {slots}\n")),
-                ("tool_parser", Value::Bool(true)) => {}
+                ("tool_parser", Value::Bool(parses)) => tables.push_str(&format!("tool_parser = {parses}\n")),
                 (other, _) => {
                     let missing = BACKEND_WORDS
                         .iter()

@@ -84,7 +84,8 @@ impl Reply {
 /// A chat answer without its closing brace.
 fn answer(text: &str) -> String {
     format!(
-        r#"{{"id":"c","object":"chat.completion","choices":[{{"index":0,"message":{{"role":"assistant","content":"{text}"}},"finish_reason":"stop"}}]"#
+        r#"{{"id":"c","object":"chat.completion","choices":[{{"index":0,"message":{{"role":"assistant","content":{}}},"finish_reason":"stop"}}]"#,
+        Value::from(text)
     )
 }
 
@@ -95,7 +96,7 @@ pub(crate) fn role() -> Step {
 
 /// A chunk of text.
 pub(crate) fn delta(text: &str) -> Step {
-    chunk(&format!(r#"{{"content":"{text}"}}"#), "null")
+    chunk(&format!(r#"{{"content":{}}}"#, Value::from(text)), "null")
 }
 
 /// The chunk with the finish reason.

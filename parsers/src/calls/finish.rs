@@ -1,0 +1,91 @@
+//! The end of a choice: what its calls still lack, and which finish reason is true.
+//!
+//! Why: some backends stop with `stop` after calls, so that agents end the turn without running anything, and some
+//! with `tool_calls` without any, so that agents loop.
+//!
+//! It must never promote what was cut: length and errors outrank calls.
+
+use super::choice::Choice;
+use crate::edit::Edits;
+use crate::json::Value;
+use crate::schema::ToolSet;
+
+/// What is still to be sent of one call's arguments.
+pub(super) struct Tail {
+    choice: u64,
+    pub(super) call: usize,
+    pub(super) text: String,
+}
+
+impl Tail {
+    /// As an element of `tool_calls`.
+    pub(super) fn json(&self) -> serde_json::Value {
+        serde_json::json!({"index": self.call, "function": {"arguments": self.text}})
+    }
+}
+
+impl Choice {
+    /// The choice has ended for this reason, or the stream has without any: what its calls still lack. Says, too,
+    /// whether that is anything that the backend did not send.
+    pub(super) fn end(&mut self, index: u64, reason: Option<&str>, tools: &ToolSet) -> (Vec<Tail>, bool) {
+        let well = reason.is_some_and(|reason| matches!(reason, "stop" | "tool_calls" | "function_call"));
+        let last = self.calls.iter().rposition(|call| !call.from_text);
+        let mut tails = Vec::new();
+        let mut mended = false;
+        for (number, call) in
+            self.calls.iter_mut().enumerate().filter(|(_, call)| !call.from_text && !call.dropped)
+        {
+            let before = call.arguments.repairs();
+            // The model went on behind all but the last: those are not cut.
+            let complete = well || (reason.is_some() && Some(number) != last);
+            let text = call.arguments.end(complete, tools.tool(&call.name));
+            mended |= call.arguments.repairs() > before;
+            if !text.is_empty() {
+                tails.push(Tail { choice: index, call: number, text });
+            }
+        }
+        (tails, mended)
+    }
+
+    /// What is held, given up.
+    pub(super) fn give_up(&mut self, index: u64) -> Vec<Tail> {
+        let calls = self.calls.iter_mut().enumerate().filter(|(_, call)| !call.from_text && !call.dropped);
+        calls
+            .map(|(call, state)| Tail { choice: index, call, text: state.arguments.give_up() })
+            .filter(|tail| !tail.text.is_empty())
+            .collect()
+    }
+
+    /// The true finish reason, where it is another one.
+    pub(super) fn true_reason(&self, reason: &str) -> Option<&'static str> {
+        let whole = |call: &super::choice::Call| call.dropped || call.from_text || call.arguments.is_whole();
+        match (reason, self.delivered()) {
+            ("tool_calls", 0) => Some("stop"),
+            ("stop" | "function_call", 1..) if self.calls.iter().all(whole) => Some("tool_calls"),
+            _ => None,
+        }
+    }
+}
+
+/// A frame like `chunk` that says nothing but these.
+pub(super) fn tail_frame(chunk: Value<'_>, json: &str, tails: &[Tail]) -> String {
+    let mut choices: Vec<(u64, Vec<serde_json::Value>)> = Vec::new();
+    for tail in tails {
+        let entry = tail.json();
+        match choices.iter_mut().find(|(choice, _)| *choice == tail.choice) {
+            Some((_, entries)) => entries.push(entry),
+            None => choices.push((tail.choice, vec![entry])),
+        }
+    }
+    let choices: Vec<_> = choices
+        .into_iter()
+        .map(|(index, calls)| {
+            serde_json::json!({"index": index, "delta": {"tool_calls": calls}, "finish_reason": null})
+        })
+        .collect();
+    let mut edits = Edits::new();
+    edits.set(chunk, "choices", serde_json::Value::from(choices).to_string());
+    edits.remove(chunk, "usage");
+    edits.remove(chunk, "timings");
+    super::write(chunk, json, &edits)
+}

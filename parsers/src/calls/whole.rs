@@ -1,0 +1,76 @@
+//! An answer that was not streamed.
+//!
+//! It must give the very calls that the same answer gives as a stream.
+
+use std::sync::Arc;
+
+use super::choice::Choice;
+use super::entry::{Entry, Labels};
+use super::{ChunkNormaliser, choices, made_id, write};
+use crate::edit::Edits;
+use crate::json::{Kind, Value};
+
+impl ChunkNormaliser {
+    /// A whole answer, one that was not streamed, put right; none when nothing was wrong. It leaves the calls known
+    /// to [`has_call`](Self::has_call).
+    pub fn answer(&mut self, json: &str) -> Option<String> {
+        let answer = Value::parse(json).ok().filter(|_| self.concerns(json))?;
+        let mut edits = Edits::new();
+        for (index, choice) in choices(answer) {
+            let [message, finish] = choice.get_all(["message", "finish_reason"]);
+            let reason = finish.and_then(Value::as_str).unwrap_or_default();
+            let mut state = self.choices.remove(&index).unwrap_or_default();
+            if let Some(message) = message {
+                self.message(&mut state, index, message, &reason, &mut edits);
+            }
+            self.put_reason(&state, finish, &mut edits);
+            self.choices.insert(index, state);
+        }
+        (!edits.is_empty()).then(|| write(answer, json, &edits))
+    }
+
+    /// The calls of a whole message.
+    fn message(
+        &mut self,
+        state: &mut Choice,
+        index: u64,
+        message: Value<'_>,
+        reason: &str,
+        edits: &mut Edits,
+    ) {
+        let Some(list) = message.get("tool_calls").filter(|list| list.kind() == Kind::Array) else { return };
+        let tools = Arc::clone(&self.tools);
+        let mut begun = Vec::new();
+        for (position, element) in list.elements().enumerate() {
+            if self.first_only && position > 0 {
+                edits.remove_element(list, position);
+                self.change("further calls left out");
+                continue;
+            }
+            let entry = Entry::read(element);
+            let Some(placed) = state.place(&entry, true, &tools, |number| made_id(&self.seed, index, number))
+            else {
+                edits.remove_element(list, position);
+                self.change("repeated call left out");
+                continue;
+            };
+            let call = &mut state.calls[placed.number];
+            let text = call.arguments.push(&entry.arguments, tools.tool(&call.name));
+            begun.push((placed.number, entry, text));
+        }
+        let (tails, _) = state.end(index, Some(reason), &tools);
+        for (number, entry, mut text) in begun {
+            text.extend(tails.iter().filter(|tail| tail.call == number).map(|tail| tail.text.as_str()));
+            let call = &state.calls[number];
+            let labels =
+                Labels { index: None, id: Some(&call.id), name: entry.name.as_ref().map(|_| &*call.name) };
+            if entry.relabel(&labels, &text, edits) || call.arguments.repairs() > 0 {
+                self.change("calls put in order");
+            }
+        }
+        if list.elements().next().is_none() {
+            edits.remove(message, "tool_calls");
+            self.change("empty list of calls removed");
+        }
+    }
+}

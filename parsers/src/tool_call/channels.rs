@@ -1,0 +1,88 @@
+//! gpt-oss's harmony: messages with a role, a channel and a recipient in the header.
+//!
+//! Analysis is reasoning, final is text, commentary without a recipient is a preamble for the user. A message with a tool as its
+//! recipient is a call, in whatever channel. Talk about a call inside a message's body is talk.
+
+use super::grammar::{Context, Step, find_any, name_length, window};
+use super::named;
+
+const MESSAGE: &str = "<|message|>";
+/// What ends a message.
+pub(crate) const CLOSERS: &[&str] = &["<|end|>", "<|call|>", "<|return|>"];
+/// What ends its body, if only because the next message begins.
+const ENDS: &[&str] = &["<|end|>", "<|call|>", "<|return|>", "<|start|>", "<|channel|>"];
+/// Longest header, in bytes.
+const LONGEST: usize = 256;
+/// Longest thought without its special tokens, in bytes: it is held back until what follows proves it.
+const THOUGHT: usize = 4096;
+
+/// A message whose header begins with the text (`<|start|>assistant…` or `<|channel|>…`).
+pub(crate) fn message(text: &str, ctx: Context<'_>) -> Step {
+    let Some(length) = window(text, LONGEST).find(MESSAGE) else {
+        return if text.len() <= LONGEST { Step::More } else { Step::Not(1) };
+    };
+    if text[..length].contains('\n') {
+        return Step::Not(1);
+    }
+    let (header, from) = (&text[..length], length + MESSAGE.len());
+    if let Some(tool) = recipient(header) {
+        return named::body(text, from, tool, None, CLOSERS, ctx);
+    }
+    let channel = header.rsplit("<|channel|>").next().unwrap_or_default().trim_start();
+    if channel.starts_with("analysis") { Step::Reasoning(from, ENDS) } else { Step::Shell(from, CLOSERS) }
+}
+
+/// The tool of a message whose body begins where this header ends.
+pub(crate) fn header(header: &str) -> Option<&str> {
+    recipient(header.strip_suffix(MESSAGE)?)
+}
+
+/// The tool that a header addresses.
+fn recipient(header: &str) -> Option<&str> {
+    let mut places = header
+        .match_indices("to=")
+        .filter(|(at, _)| *at == 0 || header[..*at].ends_with(char::is_whitespace));
+    let names = places.by_ref().map(|(at, _)| {
+        let name = &header[at + 3..];
+        &name[..name_length(name)]
+    });
+    let name = names.filter(|name| !matches!(*name, "" | "assistant" | "user" | "all")).last()?;
+    Some(name.strip_prefix("functions.").unwrap_or(name))
+}
+
+/// Where a backend ate the special tokens: `analysis…assistantcommentary to=functions.NAME json{…}`, `assistantfinal…`.
+pub(crate) fn stripped(text: &str, ctx: Context<'_>) -> Step {
+    const NEXT: &[&str] = &["assistantcommentary to=functions.", "assistantfinal"];
+    for opener in ["assistantcommentary to=functions.", "commentary to=functions."] {
+        if let Some(rest) = text.strip_prefix(opener) {
+            let length = name_length(rest);
+            let name = &rest[..length];
+            let after = rest[length..].trim_start();
+            let after = after.strip_prefix("json").or_else(|| after.strip_prefix("code")).unwrap_or(after);
+            if after.trim_start().starts_with('{') && ctx.tools.resolve(name).is_some() {
+                return named::body(text, text.len() - after.len(), name, None, &[], ctx);
+            }
+            let undecided = ["json", "code"].iter().any(|word| word.starts_with(after.trim_start()));
+            return if undecided && text.len() <= LONGEST { Step::More } else { Step::Not(opener.len()) };
+        }
+        if opener.starts_with(text) {
+            return Step::More;
+        }
+    }
+    if text.starts_with("assistantfinal") {
+        return Step::Calls(Vec::new(), "assistantfinal".len());
+    }
+    let Some(thought) = text.strip_prefix("analysis") else {
+        let may = "analysis".starts_with(text) || "assistantfinal".starts_with(text);
+        return if may { Step::More } else { Step::Not(1) };
+    };
+    match thought.chars().next() {
+        None => Step::More,
+        Some(c) if c.is_lowercase() || c.is_whitespace() || c.is_ascii_punctuation() => Step::Not(1),
+        Some(_) => match find_any(window(thought, THOUGHT), NEXT) {
+            Some(_) => Step::Reasoning("analysis".len(), NEXT),
+            None if thought.len() <= THOUGHT && !ctx.end.is_end() => Step::More,
+            None => Step::Not(1),
+        },
+    }
+}

@@ -1,0 +1,283 @@
+//! The formats of tool calls, as data: a marker, the grammar behind it, what closes it.
+//!
+//! Adding a format is one entry here and its corpus file. Families share markers (five use `<tool_call>`), so a marker does not
+//! name a family: the grammar decides on the bytes behind it.
+
+use super::grammar::{Context, Step, starts_with_any};
+use super::{braces, channels, json_block, named, tags, wrapper, xml_block};
+
+/// How a format's text is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Grammar {
+    /// Anything that can stand in a wrapper: JSON, function blocks, keys and values, Python. The next bytes decide.
+    Wrapper,
+    /// A JSON list that begins with the marker's last byte.
+    Json,
+    /// Function blocks whose wrapper was lost.
+    Function,
+    /// Only opens a section: one of the other markers must follow.
+    Section,
+    /// A header with the name, then JSON.
+    Named,
+    /// `[TOOL_CALLS]`.
+    Mistral,
+    /// `call:NAME{…}` with this quote.
+    Braces(&'static str),
+    /// MiniMax M3.
+    MiniMax3,
+    /// Kimi K3.
+    Kimi3,
+    /// Inkling's blocks.
+    Inkling,
+    /// gpt-oss's messages.
+    Harmony,
+}
+
+/// One entry of the table.
+#[derive(Debug)]
+pub(crate) struct Format {
+    /// The family's name.
+    pub(crate) name: &'static str,
+    pub(crate) openers: &'static [&'static str],
+    pub(crate) closers: &'static [&'static str],
+    pub(crate) grammar: Grammar,
+    /// The opener is a special token that nobody writes in passing: it counts anywhere in a thought, not only on its own line.
+    pub(crate) token: bool,
+}
+
+const fn format(
+    name: &'static str,
+    openers: &'static [&'static str],
+    grammar: Grammar,
+    closers: &'static [&'static str],
+    token: bool,
+) -> Format {
+    Format { name, openers, closers, grammar, token }
+}
+
+/// Every marker that is strong evidence.
+pub(crate) const FORMATS: &[Format] = &[
+    format("hermes", &["<tool_call>"], Grammar::Wrapper, &["</tool_call>"], false),
+    format("qwen_xml", &["<function", "<<function"], Grammar::Function, &["</tool_call>"], false),
+    format("seed_oss", &["<seed:tool_call>"], Grammar::Wrapper, &["</seed:tool_call>"], false),
+    format("jamba", &["<tool_calls>"], Grammar::Wrapper, &["</tool_calls>"], false),
+    format("nemotron", &["<TOOLCALL>"], Grammar::Wrapper, &["</TOOLCALL>"], false),
+    format("granite", &["<|tool_call|>"], Grammar::Wrapper, &["<|/tool_call|>"], true),
+    format("granite20b", &["<function_call>"], Grammar::Wrapper, &["</function_call>"], false),
+    format("invoke_xml", &["<function_calls>"], Grammar::Wrapper, &["</function_calls>"], false),
+    format("longcat", &["<longcat_tool_call>"], Grammar::Wrapper, &["</longcat_tool_call>"], false),
+    format("command_a", &["<|START_ACTION|>"], Grammar::Wrapper, &["<|END_ACTION|>"], true),
+    format("command_r", &["Action: ```json"], Grammar::Wrapper, &["```"], false),
+    format("apertus", &["<|tools_prefix|>"], Grammar::Wrapper, &["<|tools_suffix|>"], true),
+    format("lfm2", &["<|tool_call_start|>"], Grammar::Wrapper, &["<|tool_call_end|>"], true),
+    format("llama4", &["<|python_start|>"], Grammar::Wrapper, &["<|python_end|>"], true),
+    format("llama3_json", &["<|python_tag|>"], Grammar::Wrapper, &[], true),
+    format(
+        "internlm",
+        &["<|action_start|> <|plugin|>", "<|action_start|><|plugin|>"],
+        Grammar::Wrapper,
+        &["<|action_end|>"],
+        true,
+    ),
+    format("gigachat", &["function call<|role_sep|>", "<|function_call|>"], Grammar::Wrapper, &[], true),
+    format("phi4", &["functools["], Grammar::Json, &[], false),
+    format("minimax_m2", &["<minimax:tool_call>"], Grammar::Wrapper, &["</minimax:tool_call>"], false),
+    format("dots", &["<dots_function_call>"], Grammar::Wrapper, &["</dots_function_call>"], false),
+    format("horizon", &["<ifm|tool_call>"], Grammar::Wrapper, &["</ifm|tool_call>"], false),
+    format(
+        "deepseek_dsml",
+        &[
+            "<｜DSML｜function_calls>",
+            "<｜DSML｜tool_calls>",
+            "<｜DSML｜toolcalls>",
+            "<｜DSML｜tool>",
+            "<｜DSML｜ calls>",
+            "<|DSML|function_calls>",
+            "<|DSML|tool_calls>",
+            "<|DSML| calls>",
+        ],
+        Grammar::Wrapper,
+        &[
+            "</｜DSML｜function_calls>",
+            "</｜DSML｜tool_calls>",
+            "</｜DSML｜toolcalls>",
+            "</｜DSML｜tool>",
+            "</｜DSML｜ calls>",
+            "</|DSML|function_calls>",
+            "</|DSML|tool_calls>",
+            "</|DSML| calls>",
+        ],
+        true,
+    ),
+    format(
+        "invoke",
+        &[
+            "<invoke",
+            "<｜DSML｜invoke",
+            "<｜DSML｜ invoke",
+            "<|DSML|invoke",
+            "<|DSML| invoke",
+            "<steptml:invoke",
+            "<atem:invoke",
+            "<antml:invoke",
+        ],
+        Grammar::Function,
+        &[],
+        false,
+    ),
+    format("atem", &["<atem:function_calls>"], Grammar::Wrapper, &["</atem:function_calls>"], false),
+    format("antml", &["<antml:function_calls>"], Grammar::Wrapper, &["</antml:function_calls>"], false),
+    format(
+        "kimi_k2",
+        &["<|tool_calls_section_begin|>", "<|tool_call_section_begin|>"],
+        Grammar::Section,
+        &["<|tool_calls_section_end|>", "<|tool_call_section_end|>"],
+        true,
+    ),
+    format(
+        "deepseek",
+        &["<｜tool▁calls▁begin｜>", "<|tool▁calls▁begin|>", "<|tool_calls_begin|>", "<｜tool_calls_begin｜>"],
+        Grammar::Section,
+        &["<｜tool▁calls▁end｜>", "<|tool▁calls▁end|>", "<|tool_calls_end|>", "<｜tool_calls_end｜>"],
+        true,
+    ),
+    format(
+        "named",
+        &["<|tool_call_begin|>", "<｜tool▁call▁begin｜>", "<|tool▁call▁begin|>", "<｜tool_call_begin｜>"],
+        Grammar::Named,
+        &["<|tool_call_end|>", "<｜tool▁call▁end｜>", "<|tool▁call▁end|>", "<｜tool_call_end｜>"],
+        true,
+    ),
+    format("mistral", &["[TOOL_CALLS]"], Grammar::Mistral, &[], true),
+    format("gemma4", &["<|tool_call>"], Grammar::Braces("<|\"|>"), &["<tool_call|>"], true),
+    format(
+        "functiongemma",
+        &["<start_function_call>"],
+        Grammar::Braces("<escape>"),
+        &["<end_function_call>"],
+        false,
+    ),
+    format(
+        "minimax_m3",
+        &["]<]minimax[>[<tool_call>"],
+        Grammar::MiniMax3,
+        &["]<]minimax[>[</tool_call>"],
+        true,
+    ),
+    format("kimi_k3", &["<|open|>tools<|sep|>"], Grammar::Section, &["<|close|>tools<|sep|>"], true),
+    format("kimi_k3", &["<|open|>call "], Grammar::Kimi3, &["<|close|>call<|sep|>"], true),
+    format("inkling", &["<|message_model|>"], Grammar::Inkling, &["<|end_message|>"], true),
+    format("harmony", &["<|channel|>", "<|start|>assistant"], Grammar::Harmony, channels::CLOSERS, true),
+];
+
+impl Format {
+    /// Reads the text from this format's opener on.
+    pub(crate) fn read(&'static self, text: &str, opener: &str, ctx: Context<'_>) -> Step {
+        let at = opener.len();
+        match self.grammar {
+            Grammar::Wrapper => wrapper::read(text, at, self, ctx),
+            Grammar::Json => match text[at..].trim_start().chars().next() {
+                None => Step::More,
+                Some('{') => json_block::list(text, at - 1, self.closers, ctx),
+                Some(_) => Step::Not(at),
+            },
+            Grammar::Function => {
+                let wrapper =
+                    xml_block::Wrapper { opened: false, openers: &["<tool_call>"], closers: self.closers };
+                xml_block::functions(text, 0, wrapper, ctx)
+            }
+            Grammar::Section => wrapper::section(text, at, self, ctx),
+            Grammar::Named => named::section(text, at, self.closers, ctx),
+            Grammar::Mistral => named::mistral(text, at, ctx),
+            Grammar::Braces(quote) => braces::call(text, at, quote, self.closers, ctx),
+            Grammar::MiniMax3 => tags::minimax3(text, at)(ctx),
+            Grammar::Kimi3 => tags::kimi3(text, ctx),
+            Grammar::Inkling => named::inkling(text, at, self.closers, ctx),
+            Grammar::Harmony => channels::message(text, ctx),
+        }
+    }
+}
+
+impl Grammar {
+    /// True for the formats of an answer's whole shell, whose markers may be followed by plain text.
+    pub(crate) fn is_shell(self) -> bool {
+        matches!(self, Self::Inkling | Self::Harmony)
+    }
+}
+
+/// The format whose opener the text starts with; `Err(true)` while it may still become one.
+pub(crate) fn at(text: &str) -> Result<(&'static Format, &'static str), bool> {
+    let (mut found, mut partial) = (None, false);
+    for format in FORMATS {
+        for opener in format.openers {
+            if text.starts_with(opener) {
+                let longer = found.is_none_or(|(_, known): (_, &str)| opener.len() > known.len());
+                found = if longer { Some((format, *opener)) } else { found };
+            } else {
+                partial |= text.len() < opener.len() && opener.starts_with(text);
+            }
+        }
+    }
+    // The text may be the beginning of a longer opener too: `<function` of `<function_call>`.
+    if partial { Err(true) } else { found.ok_or(false) }
+}
+
+/// Bytes of a closer at the start of the text, which is no opener; `Err(true)` while it may become one.
+pub(crate) fn closer_at(text: &str) -> Result<usize, bool> {
+    let mut partial = false;
+    for format in FORMATS {
+        match starts_with_any(text, format.closers) {
+            Ok(closer) if at(text).is_err() => return Ok(closer.len()),
+            Ok(_) => {}
+            Err(may) => partial |= may,
+        }
+    }
+    Err(partial)
+}
+
+/// Special tokens and closers that leak; gone behind a call and at the end of an answer.
+pub(crate) const LEAKS: &[&str] = &[
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|eot|>",
+    "<|eom|>",
+    "</s>",
+    "<｜end▁of▁sentence｜>",
+    "<|end_of_text|>",
+    "<end_of_turn>",
+    "<turn|>",
+    "<|return|>",
+    "<|call|>",
+    "<|end|>",
+    "<|END_OF_TURN_TOKEN|>",
+    "<|message_sep|>",
+    "<|role_sep|>",
+    "<|end_message|>",
+    "<|observation|>",
+    "<|user|>",
+    "[/INST]",
+];
+
+/// Closers that may stand behind a call although it is closed.
+pub(crate) const SURPLUS: &[&str] = &["</function>", "</parameter>", "</invoke>", "<think>", "</think>"];
+
+/// A new turn, or a result, that the model invented: behind a call all from here on is left out.
+pub(crate) const INVENTED: &[&str] = &[
+    "<tool_response>",
+    "<|im_start|>",
+    "<|observation|>",
+    "<|user|>",
+    "<|start_header_id|>",
+    "<function_response>",
+    "<tool_result>",
+];
+
+/// Shells around text that a client should not see: opener and closers.
+pub(crate) const SHELLS: &[(&str, &[&str])] = &[
+    ("<|START_RESPONSE|>", &["<|END_RESPONSE|>"]),
+    ("<|START_TEXT|>", &["<|END_TEXT|>"]),
+    ("<|open|>response<|sep|>", &["<|close|>response<|sep|>"]),
+    ("<response>", &["</response>"]),
+];

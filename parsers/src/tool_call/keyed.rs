@@ -1,0 +1,123 @@
+//! Calls written as a tool's name and alternating keys and values: GLM 4.5 to 5, Ling 3, Laguna, Hunyuan 3.
+//!
+//! Values of strings are verbatim, down to the last newline; all others are typed by the tool's schema.
+
+use super::grammar::{Context, End, Step, loose_blanks, may_be_blank, name_length, starts_with_any, window};
+use super::json_block::{self, Body};
+use super::normalise;
+use super::values::Values;
+
+const KEY: &str = "<arg_key>";
+const KEY_END: &str = "</arg_key>";
+const VALUE: &str = "<arg_value>";
+const VALUE_END: &str = "</arg_value>";
+const CLOSER: &str = "</tool_call>";
+
+/// Reads `NAME<arg_key>…`, `NAME{…}` or `NAME</tool_call>` from `at` on.
+pub(crate) fn call(text: &str, at: usize, ctx: Context<'_>) -> Step {
+    let Some((name, mut at)) = name(text, at) else { return Step::Not(at) };
+    if at == text.len() {
+        return Step::More;
+    }
+    at += loose_blanks(&text[at..]);
+    if let Some(after) = text[at..].strip_prefix("<tool_sep>") {
+        at = text.len() - after.len();
+        at += loose_blanks(&text[at..]);
+    }
+    let declared = ctx.tools.resolve(name).is_some();
+    if text[at..].starts_with('{') && declared {
+        return match json_block::arguments(&text[at..], &[CLOSER], ctx) {
+            Body::More => Step::More,
+            Body::Bad => Step::Not(at),
+            Body::Object(json, notes, used) => {
+                let mut call = normalise::call(name, &json, ctx.tools);
+                call.notes.splice(0..0, notes);
+                Step::Calls(vec![call], at + used)
+            }
+        };
+    }
+    let mut values = Values::new(name, ctx.tools);
+    loop {
+        let rest = &text[at..];
+        match starts_with_any(rest, &[KEY, CLOSER, "<tool_sep>", "<tool_call>"]) {
+            Ok(KEY) => match pair(&text[at..], &values, ctx) {
+                Pair::More => return Step::More,
+                Pair::Bad => return Step::Not(at),
+                Pair::Is(key, value, used) => {
+                    values.push(key, value);
+                    at += used;
+                }
+            },
+            Ok(CLOSER) if declared || !values.is_empty() => {
+                return Step::Calls(vec![values.call()], at + CLOSER.len());
+            }
+            Ok("<tool_call>") if declared && !values.is_empty() => {
+                return Step::Calls(vec![values.call()], at);
+            }
+            Ok(_) => return Step::Not(at),
+            Err(_)
+                if ctx.end == End::Stop && rest.is_empty() && !values.is_empty() && values.has_required() =>
+            {
+                return Step::Calls(vec![values.call()], at);
+            }
+            Err(true) => return Step::More,
+            Err(false) if may_be_blank(rest) => return Step::More,
+            Err(false) if !values.is_empty() && values.has_required() => {
+                return Step::Calls(vec![values.call()], at);
+            }
+            Err(false) => return Step::Not(at),
+        }
+        at += loose_blanks(&text[at..]);
+    }
+}
+
+/// The tool's name, and where it ends. A literal `\n` behind it is none of it.
+fn name(text: &str, at: usize) -> Option<(&str, usize)> {
+    let length = name_length(&text[at..]);
+    (length > 0).then(|| (&text[at..at + length], at + length))
+}
+
+enum Pair<'t> {
+    More,
+    Bad,
+    Is(&'t str, &'t str, usize),
+}
+
+/// `<arg_key>K</arg_key><arg_value>V</arg_value>`; a lost end of the value is where the next key or the end of the call stands.
+fn pair<'t>(text: &'t str, values: &Values<'_>, ctx: Context<'_>) -> Pair<'t> {
+    let Some(key_end) = window(text, 256).find(KEY_END) else {
+        return if text.len() > 256 { Pair::Bad } else { Pair::More };
+    };
+    let key = text[KEY.len()..key_end].trim();
+    let mut at = key_end + KEY_END.len();
+    at += loose_blanks(&text[at..]);
+    let Some(value) = text[at..].strip_prefix(VALUE) else {
+        let undecided = VALUE.starts_with(&text[at..]) || may_be_blank(&text[at..]);
+        return if undecided { Pair::More } else { Pair::Bad };
+    };
+    at += VALUE.len();
+    if let Some(end) = value.find(VALUE_END) {
+        // A key of the tool inside the value, with a value of its own: the end of this value was lost before it.
+        let lost = value[..end].match_indices(KEY).find(|(at, _)| {
+            let (key, behind) = value[at + KEY.len()..].split_once(KEY_END).unwrap_or_default();
+            values.has_parameter(key.trim()) && behind.trim_start().starts_with(VALUE)
+        });
+        if let Some((lost, _)) = lost {
+            return Pair::Is(key, value[..lost].strip_suffix('\n').unwrap_or(&value[..lost]), at + lost);
+        }
+        let nested = value[..end].match_indices(CLOSER).any(|(at, _)| {
+            let behind = value[at + CLOSER.len()..].trim_start();
+            behind.starts_with("<tool_call>")
+        });
+        if nested && value[..end].contains(VALUE) {
+            return Pair::Bad;
+        }
+        return Pair::Is(key, &value[..end], at + end + VALUE_END.len());
+    }
+    match value.find(CLOSER) {
+        Some(end) if ctx.end == End::Stop && value[end..].trim_end().len() == CLOSER.len() => {
+            Pair::Is(key, &value[..end], at + end)
+        }
+        _ => Pair::More,
+    }
+}

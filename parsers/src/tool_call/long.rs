@@ -1,0 +1,180 @@
+//! Calls that are too long to be held: their string values stream.
+//!
+//! A file that a model writes through a call may be megabytes; a client that sees nothing for minutes gives up. So a call that
+//! has not closed within [`HELD`] bytes begins to leave, if its tool is certain. Whether it does depends on the text alone,
+//! never on its pieces. What has left cannot be taken back: where such a call is cut or cannot be read on, it stays open.
+
+use crate::event::{Event, Note};
+use crate::schema::{Tool, ToolSet};
+
+use super::formats::{Format, Grammar};
+use super::grammar::{End, blanks, loose_blanks, name_length, window};
+use super::json_block::skip_fence;
+use super::long_json::{self, JsonStream};
+use super::long_xml::{self, XmlStream};
+use super::xml_head::{FUNCTIONS, Head, head};
+
+/// A call that closes within so many bytes is held until it does.
+pub(crate) const HELD: usize = 4096;
+
+/// What a stream did with the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// These many bytes are done.
+    Used(usize),
+    /// More text is needed.
+    Hold,
+    /// The arguments are complete, and these many bytes are done.
+    Done(usize),
+    /// It cannot be read on.
+    Broken,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Json(JsonStream),
+    Xml(XmlStream),
+}
+
+/// A call on its way.
+#[derive(Debug)]
+pub(crate) struct Long {
+    index: usize,
+    kind: Kind,
+    format: &'static Format,
+}
+
+/// What is known of the tool while its arguments stream.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) tool: Option<&'a Tool>,
+}
+
+impl Target<'_> {
+    /// True if the value is text for certain, whatever it looks like.
+    pub(crate) fn is_string(&self, key: &str) -> bool {
+        self.tool.is_none_or(|tool| tool.is_string(key) || !tool.has_parameter(key))
+    }
+}
+
+impl Long {
+    /// Begins a long call, if the first bytes of the candidate leave no doubt what it is. Gives the bytes of its head.
+    pub(crate) fn begin(
+        text: &str,
+        opener: &str,
+        format: &'static Format,
+        tools: &ToolSet,
+        index: usize,
+    ) -> Option<(Self, Vec<Event>, usize)> {
+        let text = window(text, HELD);
+        let (name, id, kind, used) = match format.grammar {
+            Grammar::Wrapper => {
+                let at = opener.len() + loose_blanks(&text[opener.len()..]);
+                let body = at + skip_fence(&text[at..]).ok()?;
+                if text[body..].starts_with('<') {
+                    xml(text, body, true, format, tools)?
+                } else {
+                    let (name, used) = long_json::head(text, body)?;
+                    (name, None, Kind::Json(JsonStream::new(body > at)), used)
+                }
+            }
+            Grammar::Function => xml(text, 0, false, format, tools)?,
+            Grammar::Mistral if text[opener.len()..].trim_start().starts_with(['[', '{']) => {
+                let at = opener.len() + blanks(&text[opener.len()..]);
+                let (name, used) = long_json::head(text, at)?;
+                (name, None, Kind::Json(JsonStream::new(false)), used)
+            }
+            Grammar::Named | Grammar::Mistral | Grammar::Harmony => named(text, opener, format)?,
+            _ => return None,
+        };
+        let resolved = tools.resolve(&name);
+        if resolved.is_none() && format.grammar == Grammar::Function {
+            return None;
+        }
+        let mut events = Vec::new();
+        match resolved {
+            None => events.push(Event::Note(Note::UnknownTool(name.clone()))),
+            Some(declared) if declared != name => {
+                let (written, declared) = (name.clone(), declared.to_owned());
+                events.push(Event::Note(Note::Renamed { written, declared }));
+            }
+            Some(_) => {}
+        }
+        let name = resolved.map_or(name, str::to_owned);
+        let tool = tools.tool(&name);
+        // A single parameter that wraps the real ones can only be told at its end.
+        let wrapped = |key: &str| text[used..].trim_start().trim_start_matches(['"', '<']).starts_with(key);
+        if tool.is_some_and(|tool| {
+            ["arguments", "input"].iter().any(|key| wrapped(key) && !tool.has_parameter(key))
+        }) {
+            return None;
+        }
+        events.push(Event::CallStart { index, id, name: name.clone() });
+        events.push(Event::CallArguments { index, text: "{".to_owned() });
+        let mut long = Self { index, kind, format };
+        match &mut long.kind {
+            Kind::Json(stream) => stream.name = name,
+            Kind::Xml(stream) => stream.name = name,
+        }
+        Some((long, events, used))
+    }
+
+    /// The format, if the call may be one of a list.
+    pub(crate) fn list(&self) -> Option<&'static Format> {
+        let listed = matches!(self.format.grammar, Grammar::Wrapper | Grammar::Mistral)
+            && matches!(self.kind, Kind::Json(_));
+        listed.then_some(self.format)
+    }
+
+    /// Takes the next text.
+    pub(crate) fn push(&mut self, rest: &str, end: End, tools: &ToolSet, events: &mut Vec<Event>) -> Flow {
+        let mut out = String::new();
+        let flow = match &mut self.kind {
+            Kind::Json(stream) => {
+                let target = Target { tool: tools.tool(&stream.name) };
+                stream.push(rest, end, target, &mut out)
+            }
+            Kind::Xml(stream) => {
+                let target = Target { tool: tools.tool(&stream.name) };
+                stream.push(rest, end, target, &mut out)
+            }
+        };
+        if !out.is_empty() {
+            events.push(Event::CallArguments { index: self.index, text: out });
+        }
+        if matches!(flow, Flow::Done(_)) {
+            events.push(Event::CallEnd { index: self.index });
+        }
+        flow
+    }
+}
+
+type Begun = (String, Option<String>, Kind, usize);
+
+fn xml(text: &str, at: usize, opened: bool, format: &'static Format, tools: &ToolSet) -> Option<Begun> {
+    let declared = |name: &str| tools.resolve(name).is_some();
+    let Head::Is { name, prefix, element, length, .. } = head(&text[at..], FUNCTIONS, declared) else {
+        return None;
+    };
+    let used = at + length;
+    // JSON inside the block, or anything else but parameters, is not for this path.
+    let inside = used + loose_blanks(&text[used..]);
+    if !text[inside..].starts_with('<') {
+        return None;
+    }
+    let stream = XmlStream::new(&prefix, &element, opened, format);
+    Some((name, None, Kind::Xml(stream), long_xml::start(text, used)))
+}
+
+fn named(text: &str, opener: &str, format: &'static Format) -> Option<Begun> {
+    let at = opener.len() + blanks(&text[opener.len()..]);
+    let body = at + text[at..].find('{')?;
+    let header = &text[at..body];
+    if header.contains('[') && !header.contains("[ARGS]") {
+        return None;
+    }
+    let fenced = header.contains("```");
+    let (name, id) = super::named::header(header, format.grammar)?;
+    let plain = name_length(&name) == name.len() && !name.chars().all(|c| c.is_ascii_digit());
+    plain.then(|| (name, id, Kind::Json(JsonStream::new(fenced)), body + 1))
+}

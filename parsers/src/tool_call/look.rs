@@ -1,0 +1,204 @@
+//! What stands at the front of the text: a marker, something leaked, a candidate of weak evidence, a fence, or just text.
+//!
+//! The place decides as much as the bytes: in a fence, in inline code and on a quoted line all is text. A token that leaks is
+//! gone behind a call and at the very end; in the middle of an answer it is what the user asked about.
+
+use super::formats::{self, Format, INVENTED, LEAKS, SHELLS, SURPLUS};
+use super::grammar::{End, Step, blanks, may_become, starts_with_any, window};
+use super::long::{HELD, Long};
+use super::machine::{Look, Machine, PATIENCE};
+use super::{Settings, channels, json_block, named, weak};
+
+impl Machine {
+    /// The beginning of a call that is too long to be held.
+    fn look_long(
+        &self,
+        rest: &str,
+        opener: &str,
+        format: &'static Format,
+        settings: &Settings,
+    ) -> Option<Look> {
+        if rest.len() <= HELD || (self.calls > 0 && !settings.parallel) {
+            return None;
+        }
+        let context = self.context(End::Open, settings);
+        if format.read(window(rest, HELD), opener, context) != Step::More {
+            return None;
+        }
+        let (long, events, used) = Long::begin(rest, opener, format, &settings.tools, self.calls)?;
+        Some(Look::Long(long, events, used))
+    }
+
+    /// What stands at the front.
+    pub(super) fn look(&self, rest: &str, end: End, settings: &Settings) -> Look {
+        let open = !end.is_end();
+        let first = rest.as_bytes()[0];
+        if self.line.start && matches!(first, b'`' | b'~') {
+            return self.look_fence(rest, end, settings);
+        }
+        if self.fence.is_some() || self.line.ticks || self.line.quote {
+            return Look::Text(1);
+        }
+        if let Some(format) = self.list.filter(|_| self.gap) {
+            match first {
+                b',' | b';' => return Look::Drop(1),
+                b'{' => {
+                    let context = self.context(end, settings);
+                    return Look::Read(json_block::list(rest, 0, format.closers, context), true);
+                }
+                _ => {}
+            }
+        }
+        let mut partial = false;
+        if self.gap || first == b'<' {
+            match self.look_noise(rest, open) {
+                Look::Text(_) => {}
+                Look::Hold => partial = true,
+                look => return look,
+            }
+        }
+        let word = self.line.start && matches!(first, b'f' | b'A');
+        if matches!(first, b'<' | b'[' | b']') || word {
+            match formats::at(rest) {
+                Ok((format, opener)) => {
+                    if let Some(look) = self.look_long(rest, opener, format, settings) {
+                        return look;
+                    }
+                    let step = format.read(rest, opener, self.context(end, settings));
+                    return self.spoken(rest, step, format, open);
+                }
+                Err(may) => partial |= may,
+            }
+        }
+        if partial && open {
+            return Look::Hold;
+        }
+        if self.line.start && first == b'>' {
+            return self.look_quote(rest, end, settings);
+        }
+        if !self.line.start || self.calls > 0 || !settings.weak || self.rejected > PATIENCE {
+            return Look::Text(1);
+        }
+        let start = self.gap;
+        if start && matches!(first, b'a' | b'c') {
+            match channels::stripped(rest, self.context(end, settings)) {
+                Step::Not(_) => {}
+                Step::More if !open => {}
+                step => return Look::Read(step, false),
+            }
+        }
+        if weak::is_candidate(first, start) {
+            return Look::Read(weak::read(rest, start, self.context(end, settings)), false);
+        }
+        Look::Text(1)
+    }
+
+    /// A call in the middle of a sentence, words before and behind it on one line, is talk unless its markers are tokens.
+    fn spoken(&self, rest: &str, step: Step, format: &Format, open: bool) -> Look {
+        let amid = !format.token && !self.gap && !self.line.start;
+        let used = match &step {
+            Step::Calls(calls, used) if amid && !calls.is_empty() => *used,
+            _ => return Look::Read(step, true),
+        };
+        match rest[used..].trim_start_matches([' ', '\t']).chars().next() {
+            None if open => Look::Hold,
+            None | Some('\n' | '\r' | '<' | '[') => Look::Read(step, true),
+            Some(_) => Look::Read(Step::Not(used), true),
+        }
+    }
+
+    /// Leaked tokens, surplus closers, shells, invented turns.
+    fn look_noise(&self, rest: &str, open: bool) -> Look {
+        let mut partial = match starts_with_any(rest, self.shell) {
+            Ok(closer) => return Look::Drop(closer.len()),
+            Err(may) => may,
+        };
+        if self.calls > 0 {
+            match starts_with_any(rest, INVENTED) {
+                Ok(_) => return Look::Stop,
+                Err(may) => partial |= may,
+            }
+        }
+        if self.gap && self.calls > 0 {
+            if rest.starts_with(['}', ']']) && !rest.starts_with("]<") {
+                return if rest == "]" && open { Look::Hold } else { Look::Drop(1) };
+            }
+            match starts_with_any(rest, SURPLUS) {
+                Ok(surplus) => return Look::Drop(surplus.len()),
+                Err(may) => partial |= may,
+            }
+            match formats::closer_at(rest) {
+                Ok(closer) => return Look::Drop(closer),
+                Err(may) => partial |= may,
+            }
+        }
+        if self.reasoned && self.line.start {
+            match starts_with_any(rest, &["</think>"]) {
+                Ok(again) => return Look::Drop(again.len()),
+                Err(may) => partial |= may,
+            }
+        }
+        if self.gap {
+            for (opener, closers) in SHELLS {
+                if rest.starts_with(opener) && (*opener != "<response>" || self.reasoned) {
+                    return Look::Shell(opener.len(), closers);
+                }
+                partial |= may_become(rest, opener);
+            }
+        }
+        match starts_with_any(rest, LEAKS) {
+            Ok(leak) if self.calls > 0 && self.gap => return Look::Drop(leak.len()),
+            Ok(_) => return leaked_tail(rest, open),
+            Err(may) => partial |= may,
+        }
+        if partial { Look::Hold } else { Look::Text(1) }
+    }
+
+    fn look_fence(&self, rest: &str, end: End, settings: &Settings) -> Look {
+        let (mark, fence) = if rest.starts_with('`') { (b'`', "```") } else { (b'~', "~~~") };
+        if !rest.starts_with(fence) {
+            return if fence.starts_with(rest) { Look::Hold } else { Look::Text(1) };
+        }
+        if self.fence.is_some_and(|open| open != mark) {
+            return Look::Text(3);
+        }
+        if self.fence.is_some()
+            || mark == b'~'
+            || self.line.quote
+            || self.calls > 0
+            || !settings.weak
+            || self.rejected > PATIENCE
+        {
+            return Look::Fence;
+        }
+        match weak::fence(rest, self.gap, self.context(end, settings)) {
+            Step::Not(_) => Look::Fence,
+            Step::More if end.is_end() => Look::Fence,
+            step => Look::Read(step, false),
+        }
+    }
+
+    fn look_quote(&self, rest: &str, end: End, settings: &Settings) -> Look {
+        if !rest.starts_with(">>>") {
+            return if ">>>".starts_with(rest) { Look::Hold } else { Look::Text(1) };
+        }
+        match named::functionary(rest, 3, self.context(end, settings)) {
+            Step::Not(_) => Look::Text(1),
+            step => Look::Read(step, true),
+        }
+    }
+}
+
+/// Leaked tokens are gone at the end of an answer only; in its middle they are what the user asked about.
+fn leaked_tail(rest: &str, open: bool) -> Look {
+    let mut at = 0;
+    loop {
+        at += blanks(&rest[at..]);
+        match starts_with_any(&rest[at..], LEAKS) {
+            Ok(leak) => at += leak.len(),
+            Err(_) if at == rest.len() => return if open { Look::Hold } else { Look::Drop(at) },
+            Err(true) if open => return Look::Hold,
+            Err(_) => return Look::Text(1),
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! The text of an answer, after its reasoning: finds markers, holds back what may be one, hands it to its grammar.
+//!
+//! What stands at the front decides; nothing is looked at twice except a candidate that is still open. Text leaves in order:
+//! what is held is text, a call or markup, and never two of them. Plain text costs one search for `<`, `[` and newlines.
+
+use memchr::{memchr_iter, memchr3_iter, memrchr};
+
+use crate::event::{Event, Note};
+
+use super::Settings;
+use super::formats::{Format, LEAKS};
+use super::grammar::{Call, Context, End, Step, blanks, find_any, held_suffix};
+use super::long::{Flow, Long};
+
+/// A candidate may be held up to so many bytes; beyond that it is text.
+const LONGEST: usize = 8 << 20;
+/// From here on an open candidate is looked at again only when it has grown by a sixteenth.
+const OFTEN: usize = 4096;
+/// After so many candidates that came to nothing, weak evidence counts no longer.
+pub(super) const PATIENCE: usize = 64;
+
+/// What the line so far tells of the place.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Line {
+    /// Only blanks so far.
+    pub(super) start: bool,
+    /// Inside inline code.
+    pub(super) ticks: bool,
+    /// A quoted line.
+    pub(super) quote: bool,
+}
+
+const LINE: Line = Line { start: true, ticks: false, quote: false };
+
+#[derive(Debug, Default)]
+pub(crate) struct Machine {
+    held: String,
+    /// Blanks and section openers in front of `held`: what follows decides what they are.
+    pending: String,
+    /// Text that is certain, on its way into one event.
+    text: String,
+    events: Vec<Event>,
+    pub(super) line: Line,
+    /// The mark of the fence that is open.
+    pub(super) fence: Option<u8>,
+    /// At the start, or right behind reasoning, a call or markup.
+    pub(super) gap: bool,
+    thought: Option<&'static [&'static str]>,
+    long: Option<Long>,
+    /// A long call was one of a list, which may go on.
+    pub(super) list: Option<&'static Format>,
+    pub(super) shell: &'static [&'static str],
+    /// Length of `held` below which it need not be looked at again.
+    retry: usize,
+    pub(super) rejected: usize,
+    pub(super) calls: usize,
+    said: bool,
+    pub(super) reasoned: bool,
+    lost: bool,
+    stopped: bool,
+}
+
+/// What stands at the front.
+pub(super) enum Look {
+    Text(usize),
+    Drop(usize),
+    Hold,
+    Fence,
+    Stop,
+    Shell(usize, &'static [&'static str]),
+    Read(Step, bool),
+    Long(Long, Vec<Event>, usize),
+}
+
+impl Machine {
+    pub(crate) fn new() -> Self {
+        Self { gap: true, line: LINE, ..Self::default() }
+    }
+
+    /// Bytes held back.
+    pub(crate) fn held(&self) -> usize {
+        self.held.len() + self.pending.len()
+    }
+
+    /// Calls so far.
+    pub(crate) fn calls(&self) -> usize {
+        self.calls
+    }
+
+    /// True if something was lost to a cut.
+    pub(crate) fn lost(&self) -> bool {
+        self.lost
+    }
+
+    /// True if a call, and no text, was last.
+    pub(crate) fn ends_in_call(&self) -> bool {
+        self.calls > 0 && self.gap
+    }
+
+    /// Reasoning stood before this text.
+    pub(crate) fn after_reasoning(&mut self) {
+        self.reasoned = true;
+    }
+
+    /// Delivers calls that were found elsewhere (in the reasoning).
+    pub(crate) fn lift(&mut self, calls: Vec<Call>, settings: &Settings) -> Vec<Event> {
+        self.deliver(calls, settings);
+        std::mem::take(&mut self.events)
+    }
+
+    /// Takes the next text, or at the end none, and gives what is certain.
+    pub(crate) fn push(&mut self, text: &str, end: End, settings: &Settings) -> Vec<Event> {
+        self.held.push_str(text);
+        if !end.is_end() && self.held.len() < self.retry {
+            return Vec::new();
+        }
+        self.retry = 0;
+        // The text is walked in place; what is done leaves the front once.
+        let held = std::mem::take(&mut self.held);
+        let mut at = 0;
+        while at < held.len() {
+            match self.step(&held[at..], end, settings) {
+                Some(used) => at += used,
+                None => break,
+            }
+        }
+        self.held.push_str(&held[at..]);
+        if let Some(long) = self.long.take_if(|_| end.is_end()) {
+            self.stream(long, "", end, settings);
+        }
+        if self.held.len() > OFTEN {
+            self.retry = self.held.len() + self.held.len() / 16;
+        }
+        if end.is_end() {
+            let pending = std::mem::take(&mut self.pending);
+            match self.said || self.calls > 0 || self.reasoned || self.lost {
+                true => self.markup(&pending),
+                false => self.text.push_str(&pending),
+            }
+        }
+        self.flush();
+        std::mem::take(&mut self.events)
+    }
+
+    fn flush(&mut self) {
+        if !self.text.is_empty() {
+            self.events.push(Event::Text(std::mem::take(&mut self.text)));
+        }
+    }
+
+    fn markup(&mut self, text: &str) {
+        if !text.is_empty() {
+            self.flush();
+            self.events.push(Event::Note(Note::Markup(text.to_owned())));
+        }
+    }
+
+    /// One step; the bytes that are done, or none while the text is undecided.
+    fn step(&mut self, rest: &str, end: End, settings: &Settings) -> Option<usize> {
+        if self.stopped {
+            self.markup(rest);
+            return Some(rest.len());
+        }
+        if let Some(closers) = self.thought {
+            return self.think(rest, closers, end);
+        }
+        if let Some(long) = self.long.take() {
+            return self.stream(long, rest, end, settings);
+        }
+        if self.gap {
+            let blank = blanks(rest);
+            if blank > 0 {
+                self.pending.push_str(&rest[..blank]);
+                return Some(blank);
+            }
+        }
+        match self.look(rest, end, settings) {
+            Look::Text(used) => self.say(rest, used),
+            Look::Hold if end.is_end() => self.say(rest, rest.len()),
+            Look::Hold => None,
+            Look::Drop(used) => self.drop(&rest[..used]),
+            Look::Fence => {
+                self.fence = if self.fence.is_some() { None } else { rest.bytes().next() };
+                self.say(rest, 3)
+            }
+            Look::Stop => {
+                let pending = std::mem::take(&mut self.pending);
+                self.markup(&pending);
+                self.events.push(Event::Note(Note::InventedTurnDropped));
+                self.stopped = true;
+                Some(0)
+            }
+            Look::Shell(used, closers) => {
+                self.shell = closers;
+                self.drop(&rest[..used])
+            }
+            Look::Long(long, events, used) => {
+                self.drop(&rest[..used]);
+                self.events.extend(events);
+                self.long = Some(long);
+                self.calls += 1;
+                Some(used)
+            }
+            Look::Read(step, strong) => self.take(rest, step, strong, end, settings),
+        }
+    }
+
+    /// Reasoning up to the closer.
+    fn think(&mut self, rest: &str, closers: &'static [&'static str], end: End) -> Option<usize> {
+        let found = find_any(rest, closers);
+        let (spoken, closer) = match found {
+            Some((at, closer)) => (at, Some(closer)),
+            None if end.is_end() => (rest.len(), None),
+            None => (rest.len() - held_suffix(rest, closers), None),
+        };
+        if spoken > 0 {
+            self.flush();
+            self.events.push(Event::Reasoning(rest[..spoken].to_owned()));
+        }
+        let Some(closer) = closer else { return (spoken > 0).then_some(spoken) };
+        self.thought = None;
+        self.gap = true;
+        self.reasoned = true;
+        self.line = LINE;
+        if !LEAKS.contains(&closer) {
+            return Some(spoken);
+        }
+        self.markup(closer);
+        Some(spoken + closer.len())
+    }
+
+    /// A long call goes on.
+    fn stream(&mut self, mut long: Long, rest: &str, end: End, settings: &Settings) -> Option<usize> {
+        self.flush();
+        match long.push(rest, end, &settings.tools, &mut self.events) {
+            Flow::Used(used) => {
+                self.markup(&rest[..used]);
+                self.long = Some(long);
+                Some(used)
+            }
+            Flow::Done(used) => {
+                self.markup(&rest[..used]);
+                self.list = long.list();
+                Some(used)
+            }
+            Flow::Hold if !end.is_end() => {
+                self.long = Some(long);
+                None
+            }
+            // What has left cannot be taken back: the call stays open, and the rest is lost with it.
+            Flow::Hold | Flow::Broken => {
+                self.cut(rest);
+                self.stopped = true;
+                Some(rest.len())
+            }
+        }
+    }
+
+    pub(super) fn context<'a>(&self, end: End, settings: &'a Settings) -> Context<'a> {
+        Context { tools: &settings.tools, end, demanded: settings.demanded, named: settings.named.as_deref() }
+    }
+
+    /// Does what a grammar said.
+    fn take(&mut self, rest: &str, step: Step, strong: bool, end: End, settings: &Settings) -> Option<usize> {
+        match step {
+            Step::More if !end.is_end() && rest.len() < LONGEST => None,
+            Step::More if end == End::Cut && (strong || settings.demanded) => {
+                self.cut(rest);
+                Some(rest.len())
+            }
+            Step::More if end.is_end() && strong => self.say(rest, rest.len()),
+            Step::More | Step::Not(_) if !strong => {
+                self.rejected += 1;
+                self.say(rest, 1)
+            }
+            Step::More => self.say(rest, 1),
+            Step::Not(used) => self.say_exactly(rest, used.clamp(1, rest.len())),
+            Step::Opener(used) => {
+                self.pending.push_str(&rest[..used]);
+                Some(used)
+            }
+            Step::Shell(used, closers) => {
+                self.shell = closers;
+                self.drop(&rest[..used])
+            }
+            Step::Reasoning(used, closers) => {
+                self.drop(&rest[..used]);
+                self.thought = Some(closers);
+                Some(used)
+            }
+            Step::Calls(calls, used) => {
+                self.drop(&rest[..used]);
+                self.deliver(calls, settings);
+                Some(used)
+            }
+            Step::CutAfter(calls) => {
+                self.deliver(calls, settings);
+                self.cut(rest);
+                Some(rest.len())
+            }
+        }
+    }
+
+    fn cut(&mut self, rest: &str) {
+        self.drop(rest);
+        self.events.push(Event::Note(Note::CutInsideCall));
+        self.lost = true;
+    }
+
+    fn deliver(&mut self, calls: Vec<Call>, settings: &Settings) {
+        self.flush();
+        for call in calls {
+            if self.calls > 0 && !settings.parallel {
+                self.events.push(Event::Note(Note::ParallelCallDropped(call.name)));
+                continue;
+            }
+            let index = self.calls;
+            self.calls += 1;
+            self.events.extend(call.notes.into_iter().map(Event::Note));
+            self.events.push(Event::CallStart { index, id: call.id, name: call.name });
+            self.events.push(Event::CallArguments { index, text: call.arguments });
+            self.events.push(Event::CallEnd { index });
+        }
+    }
+
+    /// Markup that leaves the text.
+    fn drop(&mut self, markup: &str) -> Option<usize> {
+        let pending = std::mem::take(&mut self.pending);
+        self.markup(&pending);
+        self.markup(markup);
+        self.gap = true;
+        self.line = LINE;
+        Some(markup.len())
+    }
+
+    /// At least `least` bytes are text; so is all up to the next place that has to be looked at.
+    fn say(&mut self, rest: &str, least: usize) -> Option<usize> {
+        let bytes = rest.as_bytes();
+        let blank = self.line.start && matches!(bytes[0], b' ' | b'\t');
+        let from = if blank { rest.len() - rest.trim_start_matches([' ', '\t']).len() } else { least };
+        if blank && from >= least {
+            return self.say_exactly(rest, from);
+        }
+        let mut places = memchr3_iter(b'<', b'[', b'\n', &bytes[from.saturating_sub(1)..]);
+        let from = from.saturating_sub(1);
+        let next = places.find_map(|at| match bytes[from + at] {
+            b'\n' => Some(from + at + 1),
+            // MiniMax M3's marker begins one byte before its `<`.
+            b'<' if from + at > least && bytes[from + at - 1] == b']' => Some(from + at - 1),
+            _ if from + at >= least => Some(from + at),
+            _ => None,
+        });
+        let next = next.unwrap_or(rest.len() - usize::from(rest.len() > least && rest.ends_with(']')));
+        let next = (next..=rest.len()).find(|at| rest.is_char_boundary(*at)).unwrap_or(rest.len());
+        self.say_exactly(rest, next.max(least))
+    }
+
+    fn say_exactly(&mut self, rest: &str, used: usize) -> Option<usize> {
+        let used = (used..=rest.len()).find(|at| rest.is_char_boundary(*at)).unwrap_or(rest.len());
+        let text = &rest[..used];
+        let pending = std::mem::take(&mut self.pending);
+        let quiet = self.reasoned && !self.said && self.calls == 0 && pending.trim().is_empty();
+        match quiet {
+            true => self.markup(&pending),
+            false => self.text.push_str(&pending),
+        }
+        self.text.push_str(text);
+        let line = match memrchr(b'\n', text.as_bytes()) {
+            Some(at) => {
+                self.line = LINE;
+                &text[at + 1..]
+            }
+            None => text,
+        };
+        if self.line.start && line.starts_with('>') {
+            self.line.quote = true;
+        }
+        self.line.ticks ^= memchr_iter(b'`', line.as_bytes()).count() % 2 == 1;
+        self.line.start &= line.trim_start_matches([' ', '\t']).is_empty();
+        self.gap = false;
+        self.list = None;
+        self.said = true;
+        Some(used)
+    }
+}

@@ -1,0 +1,169 @@
+//! From a JSON value that stands for a call to the call itself.
+//!
+//! Models write the same call under many keys: `name`/`tool`/`function`, `arguments`/`parameters`/`input`, nested in `function`
+//! or in `tool_calls`, arguments as a string, the name as the key. Each is one listed reading. What is no call stays none: a
+//! name is never guessed, arguments are never invented.
+
+use crate::event::Note;
+use crate::json::{Kind, Value};
+use crate::json_repair::{self, Repaired};
+use crate::schema::ToolSet;
+
+use super::grammar::Call;
+
+/// Keys under which a tool's name stands.
+pub(crate) const NAMES: [&str; 4] = ["name", "tool_name", "tool", "function"];
+/// Keys under which arguments stand.
+pub(crate) const ARGUMENTS: [&str; 5] = ["arguments", "parameters", "args", "input", "tool_input"];
+/// Further keys of a call.
+pub(crate) const OTHERS: [&str; 5] = ["type", "id", "tool_call_id", "tool_calls", "index"];
+/// Deepest nesting of call objects: `tool_calls` holds objects that hold `function`.
+const DEPTH: usize = 4;
+
+/// The calls that this text of one JSON value holds, or none if any part of it is no call.
+pub(crate) fn calls(text: &str, complete: bool, tools: &ToolSet) -> Option<Vec<Call>> {
+    let repaired = json_repair::repair_object(text, complete)?;
+    let value = Value::parse(&repaired.json).ok()?;
+    let mut found = collect(value, tools, DEPTH)?;
+    if let Some(first) = found.first_mut() {
+        let notes = repaired.repairs.iter().map(|repair| Note::Repaired(repair.to_string()));
+        first.notes.splice(0..0, notes);
+    }
+    Some(found)
+}
+
+fn collect(value: Value<'_>, tools: &ToolSet, depth: usize) -> Option<Vec<Call>> {
+    let depth = depth.checked_sub(1)?;
+    match value.kind() {
+        Kind::Array => {
+            let lists: Option<Vec<_>> =
+                value.elements().map(|element| collect(element, tools, depth)).collect();
+            Some(lists?.into_iter().flatten().collect())
+        }
+        Kind::Object => object(value, tools, depth),
+        _ => None,
+    }
+}
+
+fn object(value: Value<'_>, tools: &ToolSet, depth: usize) -> Option<Vec<Call>> {
+    if let Some(list) = value.get("tool_calls").filter(|list| list.kind() == Kind::Array) {
+        return collect(list, tools, depth);
+    }
+    if let Some(nested) = value.get("function").filter(|nested| nested.kind() == Kind::Object) {
+        return collect(nested, tools, depth);
+    }
+    let name = NAMES.iter().filter_map(|key| value.get(key)).find(|name| name.kind() == Kind::String);
+    let Some(name) = name.and_then(Value::as_str) else { return named_by_key(value, tools) };
+    if name.is_empty() || name.len() > 256 || name.contains(char::is_whitespace) {
+        return None;
+    }
+    let arguments = ARGUMENTS.iter().find_map(|key| value.get(key));
+    // Without arguments, any other key may hold them: only a bare name of a declared tool is a call.
+    let known = |key: &str| NAMES.contains(&key) || ARGUMENTS.contains(&key) || OTHERS.contains(&key);
+    let all_known = value.members().all(|member| known(&member.name()));
+    if arguments.is_none() && (tools.resolve(&name).is_none() || !all_known) {
+        return None;
+    }
+    let (json, mut notes) = match arguments {
+        Some(arguments) => arguments_of(arguments)?,
+        None => ("{}".to_owned(), Vec::new()),
+    };
+    let mut call = call(&name, &json, tools);
+    notes.append(&mut call.notes);
+    let plain = arguments.is_some() && all_known;
+    Some(vec![Call { notes, plain, ..call }])
+}
+
+/// `{"tool": {…}}`: the only key is the name of a declared tool.
+fn named_by_key(value: Value<'_>, tools: &ToolSet) -> Option<Vec<Call>> {
+    let mut members = value.members();
+    let only = members.next().filter(|_| members.next().is_none())?;
+    let name = only.name();
+    tools.resolve(&name)?;
+    (only.value.kind() == Kind::Object).then(|| {
+        let call = call(&name, only.value.raw(), tools);
+        vec![Call { plain: false, ..call }]
+    })
+}
+
+/// Arguments as one JSON object: null and the empty string are none, a string is decoded once.
+fn arguments_of(value: Value<'_>) -> Option<(String, Vec<Note>)> {
+    match value.kind() {
+        Kind::Object => Some((value.raw().to_owned(), Vec::new())),
+        Kind::Null => Some(("{}".to_owned(), Vec::new())),
+        Kind::Array if value.elements().next().is_none() => Some(("{}".to_owned(), Vec::new())),
+        Kind::String => {
+            let text = value.as_str()?;
+            if text.trim().is_empty() || text.trim() == "null" {
+                return Some(("{}".to_owned(), Vec::new()));
+            }
+            let (json, mut notes) = object_text(&text, true)?;
+            notes.push(Note::Repaired("arguments written as a string were decoded once".to_owned()));
+            Some((json, notes))
+        }
+        _ => None,
+    }
+}
+
+/// Text that is one JSON object, mended where it needs to be.
+pub(crate) fn object_text(text: &str, complete: bool) -> Option<(String, Vec<Note>)> {
+    let Repaired { json, repairs } = json_repair::repair_object(text.trim(), complete)?;
+    let is_object = Value::parse(&json).is_ok_and(|value| value.kind() == Kind::Object);
+    is_object.then(|| (json, repairs.iter().map(|repair| Note::Repaired(repair.to_string())).collect()))
+}
+
+/// A call of `written` with these arguments: the declared name where there is exactly one, values typed by its schema.
+pub(crate) fn call(written: &str, arguments: &str, tools: &ToolSet) -> Call {
+    let Some(declared) = tools.resolve(written) else {
+        let notes = vec![Note::UnknownTool(written.to_owned())];
+        let (name, arguments) = (written.to_owned(), arguments.to_owned());
+        return Call { id: None, name, arguments, declared: false, plain: true, notes };
+    };
+    let mut notes = Vec::new();
+    if declared != written {
+        notes.push(Note::Renamed { written: written.to_owned(), declared: declared.to_owned() });
+    }
+    let mut json = arguments.to_owned();
+    if let Some(tool) = tools.tool(declared) {
+        if let Some(inner) = unwrapped(arguments, |key| tool.has_parameter(key)) {
+            notes.push(Note::Repaired("arguments wrapped once more were unwrapped".to_owned()));
+            json = inner;
+        }
+        let coerced = tool.coerce(&json);
+        notes.extend(coerced.notes.into_iter().map(Note::Repaired));
+        json = coerced.json;
+    }
+    Call { id: None, name: declared.to_owned(), arguments: json, declared: true, plain: true, notes }
+}
+
+/// `{"arguments": {…}}`, if the key is no parameter and the keys inside are.
+fn unwrapped(arguments: &str, is_parameter: impl Fn(&str) -> bool) -> Option<String> {
+    let value = Value::parse(arguments).ok()?;
+    let mut members = value.members();
+    let only = members.next().filter(|_| members.next().is_none())?;
+    let key = only.name();
+    if !ARGUMENTS.contains(&key.as_ref()) || is_parameter(&key) {
+        return None;
+    }
+    let inner = match only.value.kind() {
+        Kind::Object => only.value.raw().to_owned(),
+        Kind::String => object_text(&only.value.as_str()?, true)?.0,
+        _ => return None,
+    };
+    let parsed = Value::parse(&inner).ok()?;
+    let fits =
+        parsed.members().next().is_some() && parsed.members().all(|member| is_parameter(&member.name()));
+    fits.then_some(inner)
+}
+
+/// True if the call has every required argument.
+pub(crate) fn has_required(call: &Call, tools: &ToolSet) -> bool {
+    let Some(tool) = tools.tool(&call.name) else { return false };
+    let Ok(arguments) = Value::parse(&call.arguments) else { return false };
+    tool.required().all(|key| arguments.get(key).is_some())
+}
+
+/// The text as a JSON string.
+pub(crate) fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}

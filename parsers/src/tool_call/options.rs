@@ -1,0 +1,82 @@
+//! What a request allows, and what is known of its prompt.
+//!
+//! Read once per request. Whatever cannot be read counts as absent: refusing requests is not this module's business.
+
+use crate::json::{Kind, Value};
+use crate::request::ChatRequest;
+use crate::schema::ToolSet;
+
+/// The request's `tool_choice`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ToolChoice {
+    /// The model decides.
+    #[default]
+    Auto,
+    /// No calls: text is text.
+    None,
+    /// Some call is demanded.
+    Required,
+    /// A call of this tool is demanded.
+    Named(String),
+}
+
+/// What the request allows, and what is known of the prompt.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// The declared tools; without any, all text passes as it is.
+    pub tools: ToolSet,
+    /// The request's `tool_choice`.
+    pub tool_choice: ToolChoice,
+    /// The request's `parallel_tool_calls`, true where it is absent.
+    pub parallel: bool,
+    /// The prompt has already opened the model's thought.
+    pub thinking_open: bool,
+    /// The request demands JSON, so JSON is the answer and no call.
+    pub response_format: bool,
+}
+
+impl Options {
+    /// The options of a chat request.
+    pub fn of(request: &ChatRequest) -> Self {
+        Self::read(ToolSet::new(request), request.root())
+    }
+
+    /// The options of a list of tools and an object with members of a request: `tool_choice`, `parallel_tool_calls`,
+    /// `response_format` (its type alone will do), and `thinking_open`. Both are JSON; what is no JSON counts as empty.
+    pub fn from_json(tools: &str, request: &str) -> Self {
+        let tools = ToolSet::from_json(tools);
+        match Value::parse(request) {
+            Ok(request) => Self::read(tools, request),
+            Err(_) => Self { tools, parallel: true, ..Self::default() },
+        }
+    }
+
+    fn read(tools: ToolSet, request: Value<'_>) -> Self {
+        let format = request.get("response_format").and_then(|format| format.get("type").or(Some(format)));
+        let format = format.and_then(Value::as_str);
+        Self {
+            tools,
+            tool_choice: request.get("tool_choice").map(ToolChoice::read).unwrap_or_default(),
+            parallel: request.get("parallel_tool_calls").and_then(Value::as_bool) != Some(false),
+            thinking_open: request.get("thinking_open").and_then(Value::as_bool) == Some(true),
+            response_format: format.is_some_and(|format| format.starts_with("json")),
+        }
+    }
+}
+
+impl ToolChoice {
+    fn read(value: Value<'_>) -> Self {
+        if value.kind() == Kind::Object {
+            let tool = value.get("function").unwrap_or(value);
+            return match tool.get("name").and_then(Value::as_str) {
+                Some(name) => Self::Named(name.into_owned()),
+                None => Self::Auto,
+            };
+        }
+        match value.as_str().as_deref() {
+            Some("none") => Self::None,
+            Some("required" | "any") => Self::Required,
+            _ => Self::Auto,
+        }
+    }
+}

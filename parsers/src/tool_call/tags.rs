@@ -1,0 +1,174 @@
+//! Two grammars of nested tags with delimiters of their own: MiniMax M3 and Kimi K3.
+//!
+//! M3 prefixes every tag, and the parameter's name is the tag; lists are `<item>` elements. K3 writes `<|open|>tag attributes
+//! <|sep|>` and `<|close|>tag<|sep|>`. Text of leaves is verbatim and typed by the schema.
+
+use super::grammar::{Context, Step, blanks, window};
+use super::normalise::quoted;
+use super::values::Values;
+
+/// MiniMax M3's prefix of every tag.
+pub(crate) const M3: &str = "]<]minimax[>[";
+
+/// Longest tag, in bytes.
+const HEAD: usize = 256;
+/// Deepest nesting of M3's elements.
+const DEPTH: usize = 32;
+
+/// `<invoke name="N">…</invoke>` with M3's prefix, from `at` on, then the wrapper's closer.
+pub(crate) fn minimax3(text: &str, at: usize) -> impl Fn(Context<'_>) -> Step {
+    move |ctx| {
+        let (mut at, mut calls) = (at, Vec::new());
+        loop {
+            at += blanks(&text[at..]);
+            match tag(text, at) {
+                Ok(("/tool_call", end)) => return Step::Calls(calls, end),
+                Ok((name, end)) if name.starts_with("invoke ") => match invoke(text, name, end, ctx) {
+                    Ok((call, end)) => {
+                        calls.push(call);
+                        at = end;
+                    }
+                    Err(true) => return Step::More,
+                    Err(false) => return Step::Not(M3.len()),
+                },
+                Err(true) if text.len() == at && ctx.end.is_end() && !calls.is_empty() => {
+                    return Step::Calls(calls, at);
+                }
+                Err(true) => return Step::More,
+                _ if !calls.is_empty() => return Step::Calls(calls, at),
+                _ => return Step::Not(M3.len()),
+            }
+        }
+    }
+}
+
+/// A prefixed tag at `at`: what stands between its brackets, and where it ends. `Err(true)`: the text is too short.
+fn tag(text: &str, at: usize) -> Result<(&str, usize), bool> {
+    let rest = &text[at..];
+    let Some(inner) = rest.strip_prefix(M3).and_then(|rest| rest.strip_prefix('<')) else {
+        return Err(rest.len() <= M3.len() && (M3.starts_with(rest) || rest == M3));
+    };
+    let end = window(inner, HEAD).find('>').ok_or(inner.len() <= HEAD)?;
+    Ok((&inner[..end], text.len() - inner.len() + end + 1))
+}
+
+fn invoke(
+    text: &str,
+    head: &str,
+    at: usize,
+    ctx: Context<'_>,
+) -> Result<(super::grammar::Call, usize), bool> {
+    let name = head.split_once('=').map(|(_, name)| name.trim().trim_matches(['"', '\''])).ok_or(false)?;
+    let (mut values, mut at) = (Values::new(name, ctx.tools), at);
+    loop {
+        let start = at + blanks(&text[at..]);
+        let (name, end) = tag(text, start)?;
+        if name == "/invoke" {
+            return Ok((values.call(), end));
+        }
+        match element(text, end, name, DEPTH)? {
+            (Element::Leaf(value), end) => {
+                values.push(name, value);
+                at = end;
+            }
+            (Element::Json(json), end) => {
+                values.push_json(name, json);
+                at = end;
+            }
+        }
+    }
+}
+
+enum Element<'t> {
+    Leaf(&'t str),
+    Json(String),
+}
+
+/// The content of the element `name` from `at` on, and where it ends.
+fn element<'t>(text: &'t str, at: usize, name: &str, depth: usize) -> Result<(Element<'t>, usize), bool> {
+    let depth = depth.checked_sub(1).ok_or(false)?;
+    let (mut here, mut items, mut members) = (at, Vec::new(), Vec::new());
+    loop {
+        let next = here + text[here..].find(M3).ok_or(true)?;
+        let (inner, end) = tag(text, next)?;
+        if inner.strip_prefix('/') == Some(name) {
+            let element = match (items.is_empty(), members.is_empty()) {
+                (true, true) => Element::Leaf(&text[at..next]),
+                (false, true) => Element::Json(format!("[{}]", items.join(", "))),
+                (true, false) => Element::Json(format!("{{{}}}", members.join(", "))),
+                (false, false) => return Err(false),
+            };
+            return Ok((element, end));
+        }
+        if inner.starts_with('/') || !text[here..next].trim().is_empty() {
+            return Err(false);
+        }
+        let (child, end) = element(text, end, inner, depth)?;
+        let json = match child {
+            Element::Leaf(value) => quoted(value),
+            Element::Json(json) => json,
+        };
+        match inner {
+            "item" => items.push(json),
+            key => members.push(format!("{}: {json}", quoted(key))),
+        }
+        here = end;
+    }
+}
+
+const OPEN: &str = "<|open|>";
+const CLOSE: &str = "<|close|>";
+const SEP: &str = "<|sep|>";
+
+/// Kimi K3: `<|open|>call tool="N" …<|sep|>`, arguments, `<|close|>call<|sep|>`, from the start of the text on.
+pub(crate) fn kimi3(text: &str, ctx: Context<'_>) -> Step {
+    match kimi3_call(text, ctx) {
+        Ok((call, end)) => Step::Calls(vec![call], end),
+        Err(true) => Step::More,
+        Err(false) => Step::Not(OPEN.len()),
+    }
+}
+
+fn kimi3_call(text: &str, ctx: Context<'_>) -> Result<(super::grammar::Call, usize), bool> {
+    let (head, mut at) = kimi3_tag(text, 0, OPEN)?;
+    let name = attribute(head, "tool").filter(|_| head.starts_with("call ")).ok_or(false)?;
+    let mut values = Values::new(&name, ctx.tools);
+    loop {
+        at += blanks(&text[at..]);
+        if let Ok((name, end)) = kimi3_tag(text, at, CLOSE) {
+            return if name == "call" { Ok((values.call(), end)) } else { Err(false) };
+        }
+        let rest = &text[at..];
+        if rest.len() < OPEN.len() || (CLOSE.len() > rest.len() && CLOSE.starts_with(rest)) {
+            return Err(OPEN.starts_with(rest) || CLOSE.starts_with(rest));
+        }
+        if rest.starts_with(CLOSE) {
+            return Err(rest.len() < 64);
+        }
+        let (head, from) = kimi3_tag(text, at, OPEN)?;
+        let key = attribute(head, "key").filter(|_| head.starts_with("argument")).ok_or(false)?;
+        let closer = format!("{CLOSE}argument{SEP}");
+        let end = text[from..].find(&closer).ok_or(true)?;
+        let value = &text[from..from + end];
+        match attribute(head, "type").as_deref() {
+            Some("string") | None => values.push(&key, value),
+            Some(_) => values.push_loose(&key, value),
+        }
+        at = from + end + closer.len();
+    }
+}
+
+/// What stands between an opening or closing token and the separator, and where that ends.
+fn kimi3_tag<'t>(text: &'t str, at: usize, token: &str) -> Result<(&'t str, usize), bool> {
+    let rest = &text[at..];
+    let Some(inner) = rest.strip_prefix(token) else { return Err(token.starts_with(rest)) };
+    let end = window(inner, HEAD).find(SEP).ok_or(inner.len() <= HEAD)?;
+    Ok((&inner[..end], text.len() - inner.len() + end + SEP.len()))
+}
+
+/// An attribute's value; `&quot;` and `&amp;` are the only escapes.
+fn attribute(head: &str, key: &str) -> Option<String> {
+    let (_, rest) = head.split_once(&format!(" {key}=\""))?;
+    let (value, _) = rest.split_once('"')?;
+    Some(value.replace("&quot;", "\"").replace("&amp;", "&"))
+}

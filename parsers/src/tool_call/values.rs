@@ -1,0 +1,79 @@
+//! Arguments that came as named texts, put together as one JSON object.
+//!
+//! The schema alone gives a value its type; a parameter that it does not know stays text. A repeated parameter keeps its first
+//! place and its last value.
+
+use crate::schema::{Tool, ToolSet};
+
+use super::grammar::Call;
+use super::normalise::{self, quoted};
+
+/// The arguments of one call, in order.
+#[derive(Debug)]
+pub(crate) struct Values<'a> {
+    name: String,
+    tools: &'a ToolSet,
+    tool: Option<&'a Tool>,
+    members: Vec<(String, String)>,
+}
+
+impl<'a> Values<'a> {
+    pub(crate) fn new(written: &str, tools: &'a ToolSet) -> Self {
+        let tool = tools.resolve(written).and_then(|name| tools.tool(name));
+        Self { name: written.to_owned(), tools, tool, members: Vec::new() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    pub(crate) fn has_parameter(&self, key: &str) -> bool {
+        self.tool.is_some_and(|tool| tool.has_parameter(key))
+    }
+
+    pub(crate) fn is_string(&self, key: &str) -> bool {
+        self.tool.is_some_and(|tool| tool.is_string(key))
+    }
+
+    /// A value as the text that the model wrote.
+    pub(crate) fn push(&mut self, key: &str, text: &str) {
+        let json = match self.tool {
+            Some(tool) if tool.has_parameter(key) => tool.value_from_text(key, text),
+            _ => quoted(text),
+        };
+        self.push_json(key, json);
+    }
+
+    /// A value whose text is meant as JSON if the schema does not say otherwise.
+    pub(crate) fn push_loose(&mut self, key: &str, text: &str) {
+        if self.has_parameter(key) || crate::json::Value::parse(text).is_err() {
+            self.push(key, text);
+        } else {
+            self.push_json(key, text.trim().to_owned());
+        }
+    }
+
+    /// A value that is JSON.
+    pub(crate) fn push_json(&mut self, key: &str, json: String) {
+        match self.members.iter_mut().find(|(known, _)| known == key) {
+            Some((_, value)) => *value = json,
+            None => self.members.push((key.to_owned(), json)),
+        }
+    }
+
+    /// True if every required argument is there.
+    pub(crate) fn has_required(&self) -> bool {
+        let has = |key: &str| self.members.iter().any(|(known, _)| known == key);
+        self.tool.is_some_and(|tool| tool.required().all(has))
+    }
+
+    pub(crate) fn json(&self) -> String {
+        let members: Vec<_> =
+            self.members.iter().map(|(key, value)| format!("{}: {value}", quoted(key))).collect();
+        format!("{{{}}}", members.join(", "))
+    }
+
+    pub(crate) fn call(&self) -> Call {
+        normalise::call(&self.name, &self.json(), self.tools)
+    }
+}

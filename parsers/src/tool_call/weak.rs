@@ -1,0 +1,287 @@
+//! Weak evidence: bare JSON, Python lists, a tool's name at the start, fences. Any of these may be just what the user asked for.
+//!
+//! So much more is demanded than of a marker: a declared tool, its required arguments, the keys of a call and no others, and
+//! nothing behind it. Whatever contradicts that, in the order in which it arrives, makes it text.
+
+use super::formats::{self, LEAKS};
+use super::grammar::{Call, Context, End, Step, blanks, may_become, name_length, starts_with_any};
+use super::json_block::{self, Scan};
+use super::normalise::{self, ARGUMENTS, NAMES, OTHERS};
+use super::{keyed, named, pythonic};
+
+/// Without a declared name in so many bytes it is no call.
+const EVIDENCE: usize = 512;
+/// Closers of wrappers whose opener was lost: with one of these behind it, a call may stand anywhere.
+const ORPHANS: &[&str] = &["</tool_call>", "</tool_calls>", "</TOOLCALL>", "</function_call>"];
+
+/// Reads a candidate at the start of a line. `start`: nothing but reasoning stands before it.
+pub(crate) fn read(text: &str, start: bool, ctx: Context<'_>) -> Step {
+    match text.chars().next() {
+        Some('{') => json(text, start, ctx),
+        Some('[') => match text[1..].trim_start().chars().next() {
+            None => Step::More,
+            Some('{') => json(text, start, ctx),
+            Some(c) if start && (c.is_alphabetic() || c == '_') => python(text, 1, ctx),
+            Some(_) => Step::Not(1),
+        },
+        Some(_) if start => by_name(text, ctx),
+        _ => Step::Not(1),
+    }
+}
+
+/// True for a first character that `read` has something to say to.
+pub(crate) fn is_candidate(first: u8, start: bool) -> bool {
+    matches!(first, b'{' | b'[') || (start && (first.is_ascii_alphabetic() || first == b'_'))
+}
+
+fn json(text: &str, start: bool, ctx: Context<'_>) -> Step {
+    let named = ctx.named.filter(|_| start && text.starts_with('{'));
+    if let Some(name) = named {
+        return match normalise_named(text, name, ctx) {
+            Some(step) => step,
+            None => Step::More,
+        };
+    }
+    match plausible(text, ctx) {
+        Plausible::No => return Step::Not(1),
+        Plausible::Yet => return Step::More,
+        Plausible::Yes => {}
+    }
+    match json_block::list(text, 0, ORPHANS, ctx) {
+        Step::Calls(calls, used) if !calls.is_empty() && calls.iter().all(|call| fits(call, ctx)) => {
+            if ORPHANS.iter().any(|closer| text[..used].ends_with(closer)) {
+                return Step::Calls(calls, used);
+            }
+            at_the_end(text, calls, used, ctx)
+        }
+        Step::More => Step::More,
+        _ => Step::Not(1),
+    }
+}
+
+/// The tool is demanded by name: the whole answer may be its arguments. `None` while that is open.
+fn normalise_named(text: &str, name: &str, ctx: Context<'_>) -> Option<Step> {
+    let end = match json_block::scan(text, &[]) {
+        Scan::End(end) => end,
+        _ if ctx.end == End::Stop => text.len(),
+        _ => return None,
+    };
+    let complete = end < text.len() || ctx.end != End::Stop || text.trim_end().ends_with('}');
+    let calls = normalise::calls(&text[..end], complete, ctx.tools);
+    if let Some(calls) = calls.filter(|calls| !calls.is_empty() && calls.iter().all(|call| call.declared)) {
+        return Some(at_the_end(text, calls, end, ctx));
+    }
+    let Some((json, notes)) = normalise::object_text(&text[..end], complete) else {
+        return Some(Step::Not(1));
+    };
+    let mut call = normalise::call(name, &json, ctx.tools);
+    call.notes.splice(0..0, notes);
+    Some(at_the_end(text, vec![call], end, ctx))
+}
+
+/// A declared tool with all that it requires, under the keys of a call and no others.
+fn fits(call: &Call, ctx: Context<'_>) -> bool {
+    call.declared && call.plain && normalise::has_required(call, ctx.tools) && !is_schema(call, ctx)
+}
+
+/// A tool's own schema, quoted: an object of `type` and `properties`.
+fn is_schema(call: &Call, ctx: Context<'_>) -> bool {
+    let Ok(arguments) = crate::json::Value::parse(&call.arguments) else { return false };
+    let foreign = |key: &str| !ctx.tools.tool(&call.name).is_some_and(|tool| tool.has_parameter(key));
+    arguments.get("type").is_some() && arguments.get("properties").is_some() && foreign("properties")
+}
+
+/// The calls, if nothing but blanks and leaked tokens stands behind them.
+fn at_the_end(text: &str, calls: Vec<Call>, used: usize, ctx: Context<'_>) -> Step {
+    let mut at = used + blanks(&text[used..]);
+    loop {
+        let rest = &text[at..];
+        match starts_with_any(rest, LEAKS) {
+            Ok(leak) => at += leak.len() + blanks(&rest[leak.len()..]),
+            Err(_) if rest.is_empty() => {
+                return if ctx.end.is_end() { Step::Calls(calls, at) } else { Step::More };
+            }
+            Err(true) if !ctx.end.is_end() => return Step::More,
+            Err(_) if rest.starts_with(">>>") => return Step::Calls(calls, at),
+            Err(_) if ">>>".starts_with(rest) && !ctx.end.is_end() => return Step::More,
+            Err(_) => return Step::Not(1),
+        }
+    }
+}
+
+enum Plausible {
+    Yes,
+    No,
+    Yet,
+}
+
+/// Whether the first key is a call's, and a declared name stands near.
+fn plausible(text: &str, ctx: Context<'_>) -> Plausible {
+    let inner = text.trim_start_matches(|c: char| matches!(c, '[' | '{') || c.is_whitespace());
+    let Some(quote) = inner.chars().next() else { return Plausible::Yet };
+    if may_become(inner, "&quot;") {
+        return Plausible::Yet;
+    }
+    let key = inner.strip_prefix("&quot;").unwrap_or(inner).trim_start_matches(['"', '\'', '“']);
+    let length = key.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(key.len());
+    let open = length == key.len();
+    let known = NAMES.iter().chain(&ARGUMENTS).chain(&OTHERS);
+    let fits = |known: &&str| if open { known.starts_with(key) } else { **known == key[..length] };
+    if quote == '}' || !known.into_iter().any(fits) {
+        return Plausible::No;
+    }
+    if open {
+        return Plausible::Yet;
+    }
+    if text.len() >= EVIDENCE && !ctx.demanded {
+        let near: String = text.char_indices().take_while(|(at, _)| *at < EVIDENCE).map(|(_, c)| c).collect();
+        let lower = near.to_lowercase().replace('-', "_");
+        let stands = |name: &str| lower.contains(&name.to_lowercase().replace('-', "_"));
+        if !ctx.tools.names().any(stands) {
+            return Plausible::No;
+        }
+    }
+    Plausible::Yes
+}
+
+fn python(text: &str, name_at: usize, ctx: Context<'_>) -> Step {
+    let rest = text[name_at..].trim_start();
+    let length = name_length(rest);
+    let name = &rest[..length];
+    if length == rest.len() {
+        return if may_be_name(name, ctx) { Step::More } else { Step::Not(1) };
+    }
+    let resolved = |name: &str| ctx.tools.resolve(name).is_some();
+    let known = resolved(name) || name.strip_suffix(".call").is_some_and(resolved);
+    if !known || !rest[length..].starts_with('(') {
+        return Step::Not(1);
+    }
+    match pythonic::calls(text, 0, &[], ctx) {
+        Step::Calls(calls, used) if calls.iter().all(|call| fits(call, ctx)) => {
+            at_the_end(text, calls, used, ctx)
+        }
+        Step::More => Step::More,
+        _ => Step::Not(1),
+    }
+}
+
+/// True while a word may still become a declared name.
+fn may_be_name(word: &str, ctx: Context<'_>) -> bool {
+    let plain = |text: &str| text.to_lowercase().replace('-', "_");
+    let word = plain(word);
+    let prefixes = ["functions.", "function.", "tool."];
+    let bare = prefixes.iter().find_map(|prefix| word.strip_prefix(prefix)).unwrap_or(&word);
+    prefixes.iter().any(|prefix| prefix.starts_with(&word))
+        || ctx
+            .tools
+            .names()
+            .any(|name| plain(name).starts_with(bare) || bare == format!("{}.call", plain(name)))
+}
+
+/// `NAME(…)`, `NAME` newline `{…}`, `NAME[ARGS]{…}`, `NAME<arg_key>…`: a declared name whose marker was lost.
+fn by_name(text: &str, ctx: Context<'_>) -> Step {
+    let length = name_length(text);
+    let name = &text[..length];
+    if length == text.len() {
+        return if may_be_name(name, ctx) { Step::More } else { Step::Not(1) };
+    }
+    let behind = &text[length..];
+    if behind.starts_with('(') {
+        return python(text, 0, ctx);
+    }
+    if ctx.tools.resolve(name).is_none() {
+        return Step::Not(1);
+    }
+    let body = behind.trim_start();
+    let markers = ["<arg_key>", "[ARGS]", "[CALL_ID]"];
+    let step = if behind.starts_with("<arg_key>") {
+        // The grammar's own tags: strong, once it is complete.
+        return match keyed::call(text, 0, ctx) {
+            Step::Not(_) => Step::Not(1),
+            step => step,
+        };
+    } else if behind.starts_with("[ARGS]") || behind.starts_with("[CALL_ID]") {
+        named::mistral(text, 0, ctx)
+    } else if body.starts_with('{') && (behind.starts_with('\n') || behind.starts_with('{')) {
+        named::body(text, length, name, None, &[], ctx)
+    } else if body.is_empty() && behind.starts_with(['\n', '\r']) {
+        return Step::More;
+    } else {
+        let undecided = markers.iter().any(|marker| may_become(behind, marker));
+        return if undecided { Step::More } else { Step::Not(1) };
+    };
+    match step {
+        Step::Calls(calls, used) if calls.iter().all(|call| fits(call, ctx)) => {
+            at_the_end(text, calls, used, ctx)
+        }
+        Step::More => Step::More,
+        _ => Step::Not(1),
+    }
+}
+
+/// A fence at the start of a line: one or several with calls and nothing behind them. `Not`: the fence is documentation.
+pub(crate) fn fence(text: &str, start: bool, ctx: Context<'_>) -> Step {
+    let (mut calls, mut at) = (Vec::new(), 0);
+    loop {
+        let rest = &text[at..];
+        let Ok(body) = json_block::skip_fence(rest) else { return Step::More };
+        if body == 0 || !rest.starts_with("```") {
+            return if "```".starts_with(rest) { Step::More } else { Step::Not(3) };
+        }
+        let label = rest[3..].split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
+        let inside = at + body;
+        let step = match text[inside..].chars().next() {
+            None => return Step::More,
+            Some('{' | '[') => match plausible(&text[inside..], ctx) {
+                Plausible::No => Step::Not(3),
+                Plausible::Yet => return Step::More,
+                Plausible::Yes => json_block::list(text, inside, &["```"], ctx),
+            },
+            Some('<') if start => match formats::at(&text[inside..]) {
+                Ok((format, opener)) => match format.read(&text[inside..], opener, ctx) {
+                    Step::Calls(calls, used) => closed(text, calls, inside + used, ctx),
+                    step => step,
+                },
+                Err(true) => return Step::More,
+                Err(false) => Step::Not(3),
+            },
+            Some(_) if matches!(label, "tool_code" | "tool_call" | "python") => {
+                match pythonic::calls(text, inside, &["```"], ctx) {
+                    Step::Not(_) => Step::Not(3),
+                    step => step,
+                }
+            }
+            Some(_) => Step::Not(3),
+        };
+        match step {
+            Step::Calls(found, used) if !found.is_empty() && found.iter().all(|call| fits(call, ctx)) => {
+                if !text[..used].ends_with("```") && !ctx.end.is_end() {
+                    return Step::Not(3);
+                }
+                calls.extend(found);
+                at = used + blanks(&text[used..]);
+                if !text[at..].starts_with("```") {
+                    return match at_the_end(text, calls, at, ctx) {
+                        Step::Not(_) if may_become(&text[at..], "```") && !ctx.end.is_end() => Step::More,
+                        Step::Not(_) => Step::Not(3),
+                        step => step,
+                    };
+                }
+            }
+            Step::More => return Step::More,
+            _ => return Step::Not(3),
+        }
+    }
+}
+
+/// Calls in tags, and the end of the fence around them.
+fn closed(text: &str, calls: Vec<Call>, at: usize, ctx: Context<'_>) -> Step {
+    let end = at + blanks(&text[at..]);
+    if text[end..].starts_with("```") {
+        Step::Calls(calls, end + 3)
+    } else if "```".starts_with(&text[end..]) && !ctx.end.is_end() {
+        Step::More
+    } else {
+        Step::Not(3)
+    }
+}

@@ -1,0 +1,193 @@
+//! Repair of a streamed chat answer, frame by frame: the text parser first, then the normaliser of structured calls.
+
+use std::collections::BTreeMap;
+
+use bytes::{Bytes, BytesMut};
+use serde_json::{Value as Json, json};
+use switchback_parsers::calls::{ChunkNormaliser, Rewritten};
+use switchback_parsers::json::Value;
+use switchback_parsers::sse::write_data;
+
+use super::RepairTerms;
+use super::own::Writer;
+use super::text::{ChoiceText, Held};
+
+/// Members of a delta that carry reasoning.
+const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
+
+/// The repair of one stream.
+#[derive(Debug)]
+pub(crate) struct StreamRepair {
+    terms: RepairTerms,
+    may_call: bool,
+    normaliser: ChunkNormaliser,
+    texts: BTreeMap<u64, ChoiceText>,
+    writer: Writer,
+    /// Frames that the normaliser has not decided on.
+    waiting: Vec<Bytes>,
+}
+
+/// What a chunk with one choice says.
+struct OneChoice {
+    index: u64,
+    text: String,
+    reasoning: String,
+    finish: Option<String>,
+}
+
+impl StreamRepair {
+    pub(crate) fn new(terms: RepairTerms) -> Self {
+        Self {
+            may_call: terms.may_call(),
+            normaliser: terms.normaliser(),
+            terms,
+            texts: BTreeMap::new(),
+            writer: Writer::default(),
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Takes a frame and its payload; what may leave is appended to `out`.
+    pub(crate) fn frame(&mut self, frame: &Bytes, json: &str, out: &mut BytesMut) {
+        let chunk = Value::parse(json).ok();
+        let one = chunk.filter(|_| self.may_call).and_then(|chunk| {
+            self.writer.learn(chunk);
+            self.read(chunk)
+        });
+        let Some(one) = one else { return self.normalise(frame.clone(), json, out) };
+        let terms = &self.terms;
+        let state = self.texts.entry(one.index).or_insert_with(|| ChoiceText::new(terms.parser()));
+        let mut events = Vec::new();
+        if !one.reasoning.is_empty() {
+            events.extend(state.parser.push_reasoning(&one.reasoning));
+        }
+        if !one.text.is_empty() {
+            events.extend(state.parser.push(&one.text));
+        }
+        let mut reason = None;
+        if let Some(finish) = &one.finish {
+            let (last, client) = state.parser.finish(finish);
+            events.extend(last);
+            reason = Some(client);
+        }
+        let says_nothing = one.text.is_empty() && one.reasoning.is_empty();
+        let was_exact = state.is_exact();
+        if was_exact {
+            let held = Held {
+                frame: frame.clone(),
+                json: json.to_owned(),
+                text: one.text,
+                reasoning: one.reasoning,
+                split: false,
+            };
+            state.hold(held);
+        }
+        let leaving = state.take(one.index, events, &self.writer, &mut self.normaliser, out);
+        let exact = state.is_exact();
+        let mut left = false;
+        for held in leaving {
+            left |= held.frame == *frame;
+            if one.finish.is_some() && held.frame == *frame && !exact {
+                // Written below, with the reason that the client gets.
+                continue;
+            }
+            self.leave(one.index, held, out);
+        }
+        match (one.finish, reason) {
+            (Some(finish), Some(reason)) if !exact || (reason != finish && !left) => {
+                self.finished(json, &reason, out);
+            }
+            _ if !was_exact && says_nothing => self.normalise(frame.clone(), json, out),
+            _ => {}
+        }
+    }
+
+    /// The stream has ended, for whatever reason: what was held leaves as what it turned out to be.
+    pub(crate) fn finish(&mut self, out: &mut BytesMut) {
+        let mut texts = std::mem::take(&mut self.texts);
+        for (choice, state) in &mut texts {
+            let (events, _) = state.parser.finish("cut");
+            for held in state.take(*choice, events, &self.writer, &mut self.normaliser, out) {
+                self.leave(*choice, held, out);
+            }
+        }
+        let rewritten = self.normaliser.finish();
+        self.write(rewritten, None, out);
+    }
+
+    /// Text waits that is only a part of a frame.
+    pub(crate) fn has_part(&self) -> bool {
+        self.texts.values().any(ChoiceText::has_part)
+    }
+
+    /// Lets such parts leave.
+    pub(crate) fn send_parts(&mut self, out: &mut BytesMut) {
+        for (choice, text) in &mut self.texts {
+            text.send_part(*choice, &self.writer, out);
+        }
+    }
+
+    fn leave(&mut self, choice: u64, held: Held, out: &mut BytesMut) {
+        if held.split {
+            self.writer.reasoning(choice, &held.reasoning, out);
+            self.writer.text(choice, &held.text, out);
+        } else {
+            self.normalise(held.frame, &held.json, out);
+        }
+    }
+
+    /// The chunk's one choice; `None` where there are none or several.
+    fn read(&mut self, chunk: Value<'_>) -> Option<OneChoice> {
+        let mut choices = chunk.get("choices")?.elements();
+        let choice = choices.next().filter(|_| choices.next().is_none())?;
+        let delta = choice.get("delta")?;
+        let text = |member: &str| delta.get(member).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let mut reasoning = String::new();
+        for field in REASONING {
+            if let Some(found) = text(field) {
+                self.writer.reasons_as(field);
+                reasoning = found.into_owned();
+                break;
+            }
+        }
+        Some(OneChoice {
+            index: choice.get("index").and_then(Value::as_u64).unwrap_or(0),
+            text: text("content").map(std::borrow::Cow::into_owned).unwrap_or_default(),
+            reasoning,
+            finish: choice.get("finish_reason").and_then(Value::as_str).map(std::borrow::Cow::into_owned),
+        })
+    }
+
+    /// The last frame of a choice that was changed: its own members, no delta, the client's finish reason.
+    fn finished(&mut self, json: &str, reason: &str, out: &mut BytesMut) {
+        let Ok(mut chunk) = serde_json::from_str::<Json>(json) else { return };
+        if let Some(choice) = chunk.pointer_mut("/choices/0").and_then(Json::as_object_mut) {
+            choice.insert("delta".to_owned(), json!({}));
+            choice.insert("finish_reason".to_owned(), reason.into());
+        }
+        let json = chunk.to_string();
+        self.normalise(write_data(json.as_bytes()), &json, out);
+    }
+
+    fn normalise(&mut self, frame: Bytes, json: &str, out: &mut BytesMut) {
+        let rewritten = self.normaliser.frame(json);
+        self.write(rewritten, Some(frame), out);
+    }
+
+    fn write(&mut self, rewritten: Rewritten, frame: Option<Bytes>, out: &mut BytesMut) {
+        match rewritten {
+            Rewritten::Wait => self.waiting.extend(frame),
+            Rewritten::Same => {
+                for frame in self.waiting.drain(..).chain(frame) {
+                    out.extend_from_slice(&frame);
+                }
+            }
+            Rewritten::Replace(list) => {
+                self.waiting.clear();
+                for json in list {
+                    out.extend_from_slice(&write_data(json.as_bytes()));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The text of one choice on its way through the parser: either the backend's own frames leave, held back while they may
+//! become a call, or, once anything else was found, frames of our own.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::{Bytes, BytesMut};
+use switchback_parsers::calls::ChunkNormaliser;
+use switchback_parsers::event::{Event, Note};
+use switchback_parsers::tool_call::TextParser;
+
+use super::own::Writer;
+
+/// A frame of the backend that has not left yet, and what it says.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) frame: Bytes,
+    pub(super) json: String,
+    pub(super) text: String,
+    pub(super) reasoning: String,
+    /// Its beginning has left already, in a frame of our own.
+    pub(super) split: bool,
+}
+
+/// The text of one choice.
+#[derive(Debug)]
+pub(super) struct ChoiceText {
+    pub(super) parser: TextParser,
+    /// Frames that wait for the parser's word.
+    queue: VecDeque<Held>,
+    /// What the parser has let go of those frames.
+    text: String,
+    reasoning: String,
+    /// Nothing but the backend's own text was found so far.
+    exact: bool,
+    /// The parser's numbers of calls → those of the answer. `None`: a call that the backend has sent itself, too.
+    calls: BTreeMap<usize, Option<usize>>,
+}
+
+impl ChoiceText {
+    pub(super) fn new(parser: TextParser) -> Self {
+        Self {
+            parser,
+            queue: VecDeque::new(),
+            text: String::new(),
+            reasoning: String::new(),
+            exact: true,
+            calls: BTreeMap::new(),
+        }
+    }
+
+    /// Whether a frame must wait for others: only while nothing but text was found.
+    pub(super) fn is_exact(&self) -> bool {
+        self.exact
+    }
+
+    pub(super) fn hold(&mut self, held: Held) {
+        self.queue.push_back(held);
+    }
+
+    /// Text was let go that is only a part of the frame that it came in.
+    pub(super) fn has_part(&self) -> bool {
+        self.exact && !(self.text.is_empty() && self.reasoning.is_empty())
+    }
+
+    /// Lets that part leave by itself: its frame may have to wait for long.
+    pub(super) fn send_part(&mut self, choice: u64, writer: &Writer, out: &mut BytesMut) {
+        let Some(front) = self.queue.front_mut().filter(|_| self.exact) else { return };
+        let (text, reasoning) = (std::mem::take(&mut self.text), std::mem::take(&mut self.reasoning));
+        if front.text.starts_with(&text) && front.reasoning.starts_with(&reasoning) {
+            front.text.drain(..text.len());
+            front.reasoning.drain(..reasoning.len());
+            front.split = true;
+            writer.reasoning(choice, &reasoning, out);
+            writer.text(choice, &text, out);
+        } else {
+            (self.text, self.reasoning) = (text, reasoning);
+        }
+    }
+
+    /// Takes the parser's events. Returns the frames that may leave as they came, in order.
+    pub(super) fn take(
+        &mut self,
+        choice: u64,
+        events: Vec<Event>,
+        writer: &Writer,
+        normaliser: &mut ChunkNormaliser,
+        out: &mut BytesMut,
+    ) -> Vec<Held> {
+        let plain = |event: &Event| matches!(event, Event::Text(_) | Event::Reasoning(_));
+        if !self.exact {
+            self.write(choice, &events, writer, normaliser, out);
+            return Vec::new();
+        }
+        let upto = events.iter().position(|event| !plain(event)).unwrap_or(events.len());
+        for event in &events[..upto] {
+            match event {
+                Event::Text(text) => self.text.push_str(text),
+                Event::Reasoning(text) => self.reasoning.push_str(text),
+                _ => {}
+            }
+        }
+        let mut leaving = self.released();
+        if upto < events.len() || !self.still_exact() {
+            self.exact = false;
+            let (text, reasoning) = (std::mem::take(&mut self.text), std::mem::take(&mut self.reasoning));
+            // Frames without any text of their own (a role, structured calls) are not the parser's to take away.
+            leaving.extend(
+                self.queue.drain(..).filter(|held| held.text.is_empty() && held.reasoning.is_empty()),
+            );
+            let before = [Event::Reasoning(reasoning), Event::Text(text)];
+            self.write(choice, &before, writer, normaliser, out);
+            self.write(choice, &events[upto..], writer, normaliser, out);
+        }
+        leaving
+    }
+
+    /// The frames at the front whose whole text was let go.
+    fn released(&mut self) -> Vec<Held> {
+        let mut leaving = Vec::new();
+        while let Some(front) = self.queue.front()
+            && self.text.starts_with(&front.text)
+            && self.reasoning.starts_with(&front.reasoning)
+        {
+            self.text.drain(..front.text.len());
+            self.reasoning.drain(..front.reasoning.len());
+            leaving.extend(self.queue.pop_front());
+        }
+        leaving
+    }
+
+    /// Whether what was let go is still the beginning of what the waiting frames say.
+    fn still_exact(&self) -> bool {
+        let begins = |said: &str, of: fn(&Held) -> &str| {
+            let mut rest = said;
+            for held in &self.queue {
+                let part = of(held);
+                match rest.strip_prefix(part) {
+                    Some(after) => rest = after,
+                    None => return part.starts_with(rest),
+                }
+            }
+            rest.is_empty()
+        };
+        begins(&self.text, |held| &held.text) && begins(&self.reasoning, |held| &held.reasoning)
+    }
+
+    fn write(
+        &mut self,
+        choice: u64,
+        events: &[Event],
+        writer: &Writer,
+        normaliser: &mut ChunkNormaliser,
+        out: &mut BytesMut,
+    ) {
+        for (at, event) in events.iter().enumerate() {
+            match event {
+                Event::Text(text) => writer.text(choice, text, out),
+                Event::Reasoning(text) => writer.reasoning(choice, text, out),
+                Event::CallEnd { .. } => {}
+                Event::CallStart { index, id, name } => {
+                    let sent_already = whole_arguments(&events[at..], *index)
+                        .is_some_and(|arguments| normaliser.has_call(choice, name, &arguments));
+                    if sent_already {
+                        self.calls.insert(*index, None);
+                        continue;
+                    }
+                    let (number, made) = normaliser.allot(choice, name);
+                    self.calls.insert(*index, Some(number));
+                    writer.call_start(choice, number, id.as_deref().unwrap_or(&made), name, out);
+                }
+                Event::CallArguments { index, text } => {
+                    if let Some(Some(number)) = self.calls.get(index) {
+                        writer.call_arguments(choice, *number, text, out);
+                    }
+                }
+                Event::Note(Note::Markup(_)) => {}
+                Event::Note(note) => tracing::debug!(%note, "answer repaired"),
+            }
+        }
+    }
+}
+
+/// The arguments of a call that begins and ends within these events.
+fn whole_arguments(events: &[Event], call: usize) -> Option<String> {
+    let mut arguments = String::new();
+    for event in events {
+        match event {
+            Event::CallArguments { index, text } if *index == call => arguments.push_str(text),
+            Event::CallEnd { index } if *index == call => return Some(arguments),
+            _ => {}
+        }
+    }
+    None
+}

@@ -1,0 +1,86 @@
+//! Repair of a chat answer that came whole. It gives the very message that the same answer gives as a stream.
+
+use bytes::Bytes;
+use serde_json::{Map, Value as Json, json};
+use switchback_parsers::calls::ChunkNormaliser;
+use switchback_parsers::event::Folded;
+
+use super::RepairTerms;
+
+/// The answer as the client gets it; the same bytes where nothing is to be repaired.
+pub(crate) fn whole(body: Bytes, terms: &RepairTerms) -> Bytes {
+    let Ok(text) = std::str::from_utf8(&body) else { return body };
+    let mut normaliser = terms.normaliser();
+    let normalised = normaliser.answer(text);
+    let text = normalised.as_deref().unwrap_or(text);
+    let repaired = if terms.may_call() { from_text(text, terms, &mut normaliser) } else { None };
+    match repaired.or(normalised) {
+        Some(answer) => answer.into(),
+        None => body,
+    }
+}
+
+fn from_text(text: &str, terms: &RepairTerms, normaliser: &mut ChunkNormaliser) -> Option<String> {
+    let mut answer: Json = serde_json::from_str(text).ok()?;
+    let mut changed = false;
+    for choice in answer.get_mut("choices")?.as_array_mut()? {
+        changed |= choice.as_object_mut().is_some_and(|choice| repair_choice(choice, terms, normaliser));
+    }
+    changed.then(|| answer.to_string())
+}
+
+fn repair_choice(
+    choice: &mut Map<String, Json>,
+    terms: &RepairTerms,
+    normaliser: &mut ChunkNormaliser,
+) -> bool {
+    let index = choice.get("index").and_then(Json::as_u64).unwrap_or(0);
+    let finish = choice.get("finish_reason").and_then(Json::as_str).unwrap_or_default().to_owned();
+    let Some(message) = choice.get_mut("message").and_then(Json::as_object_mut) else { return false };
+    let field = ["reasoning_content", "reasoning"]
+        .into_iter()
+        .find(|field| message.get(*field).is_some_and(Json::is_string));
+    let string = |member: &str| message.get(member).and_then(Json::as_str).unwrap_or_default().to_owned();
+    let (content, reasoning) = (string("content"), field.map(string).unwrap_or_default());
+
+    let mut parser = terms.parser();
+    let mut events = Vec::new();
+    if !reasoning.is_empty() {
+        events.extend(parser.push_reasoning(&reasoning));
+    }
+    events.extend(parser.push(&content));
+    let (last, reason) = parser.finish(&finish);
+    events.extend(last);
+    let mut folded = Folded::of(events);
+    folded.calls.retain(|call| !normaliser.has_call(index, &call.name, &call.arguments));
+    let structured = normaliser.calls(index);
+    if folded.calls.is_empty() && folded.content == content && folded.reasoning == reasoning {
+        return false;
+    }
+    let calls: Vec<Json> = folded
+        .calls
+        .iter()
+        .map(|call| {
+            let (_, made) = normaliser.allot(index, &call.name);
+            let id = call.id.as_deref().unwrap_or(&made);
+            json!({ "id": id, "type": "function", "function": { "name": call.name, "arguments": call.arguments } })
+        })
+        .collect();
+    let has_calls = structured > 0 || !calls.is_empty();
+    let text = if folded.content.is_empty() && has_calls { Json::Null } else { folded.content.into() };
+    message.insert("content".to_owned(), text);
+    if !folded.reasoning.is_empty() || !reasoning.is_empty() {
+        message.insert(field.unwrap_or("reasoning_content").to_owned(), folded.reasoning.into());
+    }
+    if !calls.is_empty() {
+        match message.get_mut("tool_calls").and_then(Json::as_array_mut) {
+            Some(list) => list.extend(calls),
+            None => {
+                message.insert("tool_calls".to_owned(), calls.into());
+            }
+        }
+    }
+    let reason = if structured > 0 && finish == "tool_calls" { finish } else { reason };
+    choice.insert("finish_reason".to_owned(), reason.into());
+    true
+}

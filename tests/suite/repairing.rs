@@ -1,0 +1,141 @@
+//! Tool calls that came as text become calls, plain and streamed, and nothing else does.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Reply, Step, World, delta, finish, role};
+
+const CALL: &str = "<tool_call>\n<function=read_file>\n<parameter=path>\nsrc/a<b>.rs\n</parameter>\n<parameter=lines>\n20\n</parameter>\n</function>\n</tool_call>";
+
+fn request(more: &Value) -> String {
+    let mut request = json!({
+        "model": "auto",
+        "messages": [{ "role": "user", "content": "read it" }],
+        "tools": [{ "type": "function", "function": { "name": "read_file", "parameters": {
+            "type": "object",
+            "properties": { "path": { "type": "string" }, "lines": { "type": "integer" } },
+            "required": ["path"],
+        } } }],
+    });
+    let members = more.as_object().cloned().unwrap_or_default();
+    request.as_object_mut().expect("an object").extend(members);
+    request.to_string()
+}
+
+/// The message as a client of the streamed API puts it together.
+fn assemble(answer: &Answer) -> (String, Vec<(String, String)>, String) {
+    let (mut content, mut calls, mut reason) = (String::new(), Vec::new(), String::new());
+    let payloads = answer.body.lines().filter_map(|line| line.strip_prefix("data: "));
+    for chunk in payloads.filter(|payload| *payload != "[DONE]") {
+        let chunk: Value = serde_json::from_str(chunk).expect("JSON");
+        let choice = &chunk["choices"][0];
+        content.push_str(choice["delta"]["content"].as_str().unwrap_or_default());
+        for call in choice["delta"]["tool_calls"].as_array().into_iter().flatten() {
+            if let Some(name) = call["function"]["name"].as_str() {
+                assert_eq!(call["index"], calls.len(), "calls begin in order");
+                assert!(call["id"].as_str().is_some_and(|id| !id.is_empty()));
+                calls.push((name.to_owned(), String::new()));
+            }
+            let at = call["index"].as_u64().and_then(|at| usize::try_from(at).ok()).expect("an index");
+            calls[at].1.push_str(call["function"]["arguments"].as_str().unwrap_or_default());
+        }
+        reason.push_str(choice["finish_reason"].as_str().unwrap_or_default());
+    }
+    (content, calls, reason)
+}
+
+fn frames(text: &str, piece: usize, reason: &str) -> Vec<Step> {
+    let characters: Vec<char> = text.chars().collect();
+    let mut steps = vec![role()];
+    steps.extend(characters.chunks(piece).map(|piece| delta(&piece.iter().collect::<String>())));
+    steps.extend([finish(reason), Step::Send("data: [DONE]\n\n".to_owned())]);
+    steps
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_came_as_text_becomes_a_call_typed_by_its_schema() {
+    let world = World::new(&[("b", 8000)], "");
+    world.backend("b").then(Reply::says(&format!("Let me look.\n\n{CALL}")));
+    let answer = world.chat(&request(&json!({}))).await.json();
+    let choice = &answer["choices"][0];
+    assert_eq!(choice["finish_reason"], "tool_calls");
+    assert_eq!(choice["message"]["content"].as_str().map(str::trim), Some("Let me look."));
+    let function = &choice["message"]["tool_calls"][0]["function"];
+    assert_eq!(function["name"], "read_file");
+    let arguments: Value = serde_json::from_str(function["arguments"].as_str().expect("text")).expect("JSON");
+    assert_eq!(arguments, json!({ "path": "src/a<b>.rs", "lines": 20 }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn however_the_text_is_cut_into_frames_the_streamed_call_is_the_same_and_no_markup_is_shown() {
+    for piece in [1, 2, 3, 7, 1000] {
+        let world = World::new(&[("b", 8000)], "");
+        world.backend("b").then(Reply::stream(frames(&format!("Let me look.\n\n{CALL}"), piece, "stop")));
+        let answer = world.chat(&request(&json!({ "stream": true }))).await;
+        let (content, calls, reason) = assemble(&answer);
+        assert_eq!(content.trim(), "Let me look.", "in pieces of {piece}");
+        assert_eq!(reason, "tool_calls");
+        let [(name, arguments)] = calls.as_slice() else { panic!("{calls:?}") };
+        assert_eq!(name, "read_file");
+        let arguments: Value = serde_json::from_str(arguments).expect("JSON");
+        assert_eq!(arguments, json!({ "path": "src/a<b>.rs", "lines": 20 }));
+        assert!(answer.body.ends_with("data: [DONE]\n\n"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn talk_about_markup_leaves_in_the_frames_in_which_it_came() {
+    let talk = "If x <tool and y> 3, write `<tool_call>` like this:\n```xml\n<tool_call>\n{\"name\": \"read_file\", \"arguments\": {\"path\": \"a\"}}\n</tool_call>\n```\nDone.";
+    for piece in [1, 5, 1000] {
+        let world = World::new(&[("b", 8000)], "");
+        let steps = frames(talk, piece, "stop");
+        let sent: String = steps
+            .iter()
+            .filter_map(|step| if let Step::Send(text) = step { Some(text.as_str()) } else { None })
+            .collect();
+        world.backend("b").then(Reply::stream(steps));
+        assert_eq!(world.chat(&request(&json!({ "stream": true }))).await.body, sent, "in pieces of {piece}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_tools_without_choice_or_with_repair_off_text_is_text() {
+    let off = "[repair]\ntool_calls = \"off\"";
+    for (more, config) in
+        [(json!({ "tools": [] }), ""), (json!({ "tool_choice": "none" }), ""), (json!({}), off)]
+    {
+        let world = World::new(&[("b", 8000)], config);
+        world.backend("b").then(Reply::says(CALL));
+        let answer = world.chat(&request(&more)).await.json();
+        assert_eq!(answer["choices"][0]["message"]["content"], CALL, "{more} {config}");
+        assert!(answer["choices"][0]["message"]["tool_calls"].is_null());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_the_limit_cut_never_runs() {
+    let world = World::new(&[("b", 8000)], "");
+    let steps = frames(&format!("Let me look.\n{}", &CALL[..60]), 8, "length");
+    world.backend("b").then(Reply::stream(steps));
+    let answer = world.chat(&request(&json!({ "stream": true }))).await;
+    let (content, calls, reason) = assemble(&answer);
+    assert_eq!((content.trim(), calls.len(), reason.as_str()), ("Let me look.", 0, "length"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn broken_arguments_of_an_earlier_turn_are_mended_before_they_reach_a_backend() {
+    let world = World::new(&[("b", 8000)], "");
+    world.backend("b").then(Reply::says("fine"));
+    let history = json!({ "messages": [
+        { "role": "user", "content": "read it" },
+        { "role": "assistant", "content": "", "tool_calls": [{ "id": "c1", "type": "function",
+            "function": { "name": "read_file", "arguments": "{\"path\": \"a.rs\"" } }] },
+        { "role": "tool", "tool_call_id": "c1", "content": "text" },
+    ] });
+    world.chat(&request(&history)).await;
+    let seen = world.backend("b").seen();
+    let sent = seen.last().expect("a request").json();
+    let arguments =
+        sent["messages"][1]["tool_calls"][0]["function"]["arguments"].as_str().expect("text").to_owned();
+    let arguments: Value = serde_json::from_str(&arguments).expect("whole JSON");
+    assert_eq!(arguments, json!({ "path": "a.rs" }));
+}
