@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::answer::Head;
 use crate::answer::relay::{AnswerStream, Silence};
-use crate::answer::rename;
+use crate::answer::rename::Rename;
 use crate::answer::repair::{self, RepairTerms};
 use crate::backend::client::{ClientError, Reply, ReplyBody};
 use crate::backend::decode::Decoder;
@@ -81,12 +81,20 @@ pub(crate) struct Terms {
     pub(crate) silence: Silence,
     /// Chunks that hold nothing but usage are passed on.
     pub(crate) usage_to_client: bool,
-    /// The name that the answer shall carry instead of the backend's.
-    pub(crate) model_name: Option<String>,
+    /// What is called otherwise in the answer.
+    pub(crate) rename: Rename,
     /// What a chat answer is repaired by; `None`: it is not.
     pub(crate) repair: Option<RepairTerms>,
     /// The least that the prompt has, if the backend's own count is to be checked against it.
     pub(crate) least_prompt: Option<u64>,
+}
+
+impl Terms {
+    /// The same for one backend.
+    pub(crate) fn for_backend(&self, backend: &Backend) -> Self {
+        let repair = self.repair.clone().map(|repair| repair.thinking(backend.config.thinking_open));
+        Self { repair: repair.filter(RepairTerms::is_needed), ..self.clone() }
+    }
 }
 
 /// Sends the body to a backend and waits for its first content.
@@ -205,10 +213,7 @@ async fn whole(
         Some(repair) => repair::whole(bytes, repair),
         None => bytes,
     };
-    let body = match &terms.model_name {
-        Some(name) => rename::answer(bytes, dialect, name),
-        None => bytes,
-    };
+    let body = terms.rename.answer(bytes, dialect);
     Ok(Started::Whole { headers, body, said: Box::new(said) })
 }
 

@@ -11,8 +11,8 @@ use switchback_parsers::chunk::Dialect;
 use switchback_parsers::json::Value;
 use switchback_parsers::request::ChatRequest;
 use switchback_policies::client::{
-    self, BodyClues, CapField, Class, Clues, Dialect as Speaks, KeepAlive, OutputCap, Profile, Recognised,
-    Usage,
+    self, BodyClues, CapField, Class, Clues, Dialect as Speaks, KeepAlive, OutputCap, Profile,
+    ReasoningField, Recognised, Usage,
 };
 
 use crate::call::Call;
@@ -28,6 +28,7 @@ pub(crate) struct Client {
     pub(crate) class: Class,
     pub(crate) keep_alive: KeepAlive,
     pub(crate) usage: Usage,
+    pub(crate) reasoning: ReasoningField,
     /// The client's own name for the conversation.
     pub(crate) conversation: Option<String>,
     /// Positions of the backends that it may use, in its order; `None`: the model's.
@@ -58,6 +59,7 @@ pub(crate) fn identify(config: &Config, call: &Call, key: Option<&str>) -> Clien
         class: client::class(&clues, profile),
         keep_alive: profile.keep_alive,
         usage: config.answer.usage.unwrap_or(profile.usage),
+        reasoning: config.answer.reasoning.unwrap_or(profile.reasoning),
         conversation: profile.conversation(&clues).map(str::to_owned),
         backends: None,
         max_prompt: None,
@@ -78,6 +80,7 @@ impl Client {
             class: rule.class.unwrap_or(self.class),
             keep_alive: rule.keep_alive.unwrap_or(self.keep_alive),
             usage: rule.usage.unwrap_or(self.usage),
+            reasoning: rule.reasoning.unwrap_or(self.reasoning),
             conversation: self.conversation,
             backends: rule.backends.clone(),
             max_prompt: rule.max_prompt,

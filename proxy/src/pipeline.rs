@@ -17,6 +17,7 @@ use switchback_policies::facts::{BackendFacts, Home, Images, PromptSize, Request
 use switchback_policies::failover::Fault;
 
 use crate::answer::relay::{AnswerStream, Silence};
+use crate::answer::rename::Rename;
 use crate::answer::repair::RepairTerms;
 use crate::answer::{Head, Out, Piece, stream_headers};
 use crate::app::App;
@@ -146,12 +147,18 @@ async fn serve(
             whole: app.config.failover.whole,
         },
         usage_to_client: wants_usage || client.usage == Usage::Always,
-        model_name: (app.config.answer.model_name == ModelName::Client).then(|| call.model.clone()).flatten(),
-        repair: call
-            .request
-            .clone()
-            .filter(|_| app.config.repair.tool_calls && call.endpoint.dialect == Some(Dialect::Chat))
-            .map(|request| RepairTerms { request, seed: call.id.clone() }),
+        rename: Rename {
+            model: call.model.clone().filter(|_| app.config.answer.model_name == ModelName::Client),
+            reasoning: client.reasoning.name(),
+        },
+        repair: call.request.clone().filter(|_| call.endpoint.dialect == Some(Dialect::Chat)).map(
+            |request| RepairTerms {
+                request,
+                seed: call.id.clone(),
+                calls: app.config.repair.tool_calls,
+                thinking_open: false,
+            },
+        ),
         least_prompt: (app.config.failover.silent_truncation
             && matches!(call.endpoint.dialect, Some(Dialect::Chat | Dialect::Completions)))
         .then_some(plan.measured.least),
@@ -167,6 +174,7 @@ async fn serve(
         let output = plan.backend_facts[choice.candidate.backend].expected_output(&plan.facts);
         let tokens = plan.facts.prompt.expected().saturating_add(output);
         let _place = backend.occupy(tokens, choice.candidate.finish);
+        let terms = terms.for_backend(backend);
         match crate::attempt::attempt(backend, call, body, &terms).await {
             Ok(started) => {
                 outcome.begins(backend.name());

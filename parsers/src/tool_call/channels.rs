@@ -3,7 +3,7 @@
 //! Analysis is reasoning, final is text, commentary without a recipient is a preamble for the user. A message with a tool as its
 //! recipient is a call, in whatever channel. Talk about a call inside a message's body is talk.
 
-use super::grammar::{Context, Step, find_any, name_length, window};
+use super::grammar::{Context, Step, find_any, may_become, name_length, window};
 use super::named;
 
 const MESSAGE: &str = "<|message|>";
@@ -25,7 +25,15 @@ pub(crate) fn message(text: &str, ctx: Context<'_>) -> Step {
         return Step::Not(1);
     }
     let (header, from) = (&text[..length], length + MESSAGE.len());
+    let body = text[from..].trim_start();
     if let Some(tool) = recipient(header) {
+        // A message to a tool may hold blocks of tags instead, which name the tool themselves.
+        if body.starts_with("<atem:") {
+            return Step::Shell(from, CLOSERS);
+        }
+        if may_become(body, "<atem:") {
+            return Step::More;
+        }
         return named::body(text, from, tool, None, CLOSERS, ctx);
     }
     let channel = header.rsplit("<|channel|>").next().unwrap_or_default().trim_start();

@@ -119,7 +119,7 @@ impl Machine {
                 Err(may) => partial |= may,
             }
         }
-        if self.gap && self.calls > 0 {
+        if self.gap && self.has_call() {
             if rest.starts_with(['}', ']']) && !rest.starts_with("]<") {
                 return if rest == "]" && open { Look::Hold } else { Look::Drop(1) };
             }
@@ -147,7 +147,7 @@ impl Machine {
             }
         }
         match starts_with_any(rest, LEAKS) {
-            Ok(leak) if self.calls > 0 && self.gap => return Look::Drop(leak.len()),
+            Ok(leak) if self.has_call() && self.gap => return Look::Drop(leak.len()),
             Ok(_) => return leaked_tail(rest, open),
             Err(may) => partial |= may,
         }

@@ -54,6 +54,8 @@ pub(crate) struct Machine {
     retry: usize,
     pub(super) rejected: usize,
     pub(super) calls: usize,
+    /// The backend has sent a call itself, beside the text.
+    beside: bool,
     said: bool,
     pub(super) reasoned: bool,
     lost: bool,
@@ -97,6 +99,16 @@ impl Machine {
         self.calls > 0 && self.gap
     }
 
+    /// The backend has sent a call itself: what its parser left of the markup is surplus.
+    pub(crate) fn call_beside(&mut self) {
+        (self.beside, self.gap, self.line) = (true, true, LINE);
+    }
+
+    /// A call stood before, in this text or beside it.
+    pub(super) fn has_call(&self) -> bool {
+        self.calls > 0 || self.beside
+    }
+
     /// Reasoning stood before this text.
     pub(crate) fn after_reasoning(&mut self) {
         self.reasoned = true;
@@ -133,7 +145,7 @@ impl Machine {
         }
         if end.is_end() {
             let pending = std::mem::take(&mut self.pending);
-            match self.said || self.calls > 0 || self.reasoned || self.lost {
+            match self.said || self.has_call() || self.reasoned || self.lost {
                 true => self.markup(&pending),
                 false => self.text.push_str(&pending),
             }

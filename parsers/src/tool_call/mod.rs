@@ -1,8 +1,8 @@
 //! Tool calls that a model wrote as text, found and delivered as calls; all else stays text, byte for byte.
 //!
 //! A wrong call runs something that nobody asked for, a missed one costs a turn. So markers are strong evidence, everything else
-//! is weak and must prove itself ([`weak`]); fences, quotes and inline code are talk; a call that was cut never runs. Families
-//! are data ([`formats`]), grammars are few. The cases are numbered in `CASES.md`.
+//! is weak and must prove itself (`weak.rs`); fences, quotes and inline code are talk; a call that was cut never runs. Families
+//! are data (`formats.rs`), grammars are few. The cases are numbered in `CASES.md`.
 //!
 //! The folded answer does not depend on the pieces in which the text came. Nothing is parsed that the request did not allow.
 
@@ -108,6 +108,12 @@ impl TextParser {
     /// Takes reasoning that the backend gave in a field of its own.
     pub fn push_reasoning(&mut self, text: &str) -> Vec<Event> {
         self.reasoning(text)
+    }
+
+    /// The backend has sent a structured call at this point of the answer. The closing half of its markup, which some parsers
+    /// let through behind it (QwenLM/qwen-code#10700, ggml-org/llama.cpp#16378), is no text then.
+    pub fn call_beside(&mut self) {
+        self.machine.call_beside();
     }
 
     /// Ends the answer. `finish` is the backend's finish reason; the second value is the client's.

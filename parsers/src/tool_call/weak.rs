@@ -7,7 +7,7 @@ use super::formats::{self, LEAKS};
 use super::grammar::{Call, Context, End, Step, blanks, may_become, name_length, starts_with_any};
 use super::json_block::{self, Scan};
 use super::normalise::{self, ARGUMENTS, NAMES, OTHERS};
-use super::{keyed, named, pythonic};
+use super::{braces, keyed, named, pythonic};
 
 /// Without a declared name in so many bytes it is no call.
 const EVIDENCE: usize = 512;
@@ -180,6 +180,18 @@ fn may_be_name(word: &str, ctx: Context<'_>) -> bool {
 
 /// `NAME(…)`, `NAME` newline `{…}`, `NAME[ARGS]{…}`, `NAME<arg_key>…`: a declared name whose marker was lost.
 fn by_name(text: &str, ctx: Context<'_>) -> Step {
+    if may_become(text, "call:") {
+        return Step::More;
+    }
+    if text.starts_with("call:") {
+        return match braces::call(text, 0, "<|\"|>", &["<tool_call|>"], ctx) {
+            Step::Calls(calls, used) if calls.iter().all(|call| fits(call, ctx)) => {
+                at_the_end(text, calls, used, ctx)
+            }
+            Step::More => Step::More,
+            _ => Step::Not(1),
+        };
+    }
     let length = name_length(text);
     let name = &text[..length];
     if length == text.len() {

@@ -98,7 +98,7 @@ fn assigned(text: &str, rest: &str, element: &str, declared: impl Fn(&str) -> bo
         return Tag::More;
     }
     let rest = rest.strip_prefix(['"', '\'']).unwrap_or(rest);
-    let ends = |c: char| c.is_whitespace() || matches!(c, '>' | '=' | '<' | '"' | '\'');
+    let ends = |c: char| c.is_whitespace() || matches!(c, '>' | '=' | '<' | '{' | '"' | '\'');
     let Some(length) = rest.find(ends) else { return Tag::More };
     let name = &rest[..length];
     if name.is_empty() {
@@ -112,7 +112,7 @@ fn assigned(text: &str, rest: &str, element: &str, declared: impl Fn(&str) -> bo
         None => Tag::More,
         Some('>') => Tag::Is(name.to_owned(), Vec::new(), at(&behind[1..])),
         Some('=') if declared(name) => Tag::Is(name.to_owned(), Vec::new(), at(&behind[1..])),
-        Some('<') if declared(name) => Tag::Is(name.to_owned(), Vec::new(), at(behind)),
+        Some('<' | '{') if declared(name) => Tag::Is(name.to_owned(), Vec::new(), at(behind)),
         Some(_) => Tag::Bad,
     }
 }

@@ -146,3 +146,41 @@ fn case_25_bytes_that_are_no_text_become_a_replacement_character() {
     assert_eq!(utf8.push(b"\xe6"), "");
     assert_eq!(utf8.finish(), "\u{fffd}");
 }
+
+#[test]
+fn case_23_a_call_in_the_reasoning_field_is_lifted_whatever_its_pieces() {
+    let thought =
+        "Look.\n<tool_call>\n{\"name\": \"run_shell\", \"arguments\": {\"cmd\": \"ls\"}}\n</tool_call>\n";
+    let fold = |pieces: &[&str], content: &str| {
+        let mut parser = TextParser::new(options());
+        let mut events: Vec<Event> = pieces.iter().flat_map(|piece| parser.push_reasoning(piece)).collect();
+        events.extend(parser.push(content));
+        let (last, finish_reason) = parser.finish("stop");
+        events.extend(last);
+        Folded { finish_reason, ..Folded::of(events) }
+    };
+    for cut in 1..thought.len() {
+        let pieces = [&thought[..cut], &thought[cut..]];
+        let lifted = fold(&pieces, "\n");
+        assert_eq!(called(&lifted), [("run_shell", "{\"cmd\": \"ls\"}")], "cut at {cut}");
+        assert_eq!((lifted.reasoning.trim(), lifted.content.as_str()), ("Look.", ""), "cut at {cut}");
+        let spoken = fold(&pieces, "The answer.");
+        assert_eq!(
+            (spoken.reasoning.as_str(), spoken.content.as_str()),
+            (thought, "The answer."),
+            "cut at {cut}"
+        );
+        assert!(spoken.calls.is_empty(), "cut at {cut}");
+    }
+}
+
+#[test]
+fn case_3_options_are_read_from_a_request() {
+    let named = r#"{"tool_choice": {"type": "function", "function": {"name": "run_shell"}},
+        "parallel_tool_calls": false, "response_format": {"type": "json_schema"}}"#;
+    let options = Options::from_json(TOOLS, named);
+    assert_eq!(options.tool_choice, ToolChoice::Named("run_shell".to_owned()));
+    assert!(!options.parallel && options.response_format && !options.thinking_open);
+    let plain = Options::from_json(TOOLS, r#"{"response_format": {"type": "text"}, "tool_choice": "auto"}"#);
+    assert!(plain.parallel && !plain.response_format && plain.tool_choice == ToolChoice::Auto);
+}

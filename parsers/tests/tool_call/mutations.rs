@@ -94,7 +94,7 @@ fn damaged_texts_give_one_answer_whatever_the_cuts_and_lose_no_byte() {
     let rounds =
         std::env::var("SWITCHBACK_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1500);
     let all = cases();
-    let mut dice = Dice(0xBEEF);
+    let mut dice = Dice(0x5EED);
     let mut failures = Vec::new();
     for _ in 0..rounds {
         let text = mutated(&mut dice, &all);

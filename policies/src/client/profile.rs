@@ -108,8 +108,23 @@ pub enum ReasoningField {
     Either,
     /// `reasoning_content` only.
     ReasoningContent,
+    /// `reasoning` only.
+    Reasoning,
     /// `reasoning_text` only.
     ReasoningText,
+}
+
+impl ReasoningField {
+    /// The member's name; `None` where any will do.
+    #[must_use]
+    pub const fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Either => None,
+            Self::ReasoningContent => Some("reasoning_content"),
+            Self::Reasoning => Some("reasoning"),
+            Self::ReasoningText => Some("reasoning_text"),
+        }
+    }
 }
 
 /// What a client does on the error `context_length_exceeded`, worded so that all clients know it.

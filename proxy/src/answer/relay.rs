@@ -14,7 +14,7 @@ use switchback_parsers::diagnosis::{BackendError, Engine, diagnose};
 use switchback_parsers::sse::{SseDecoder, SseFrame, write_data};
 use switchback_policies::failover::Fault;
 
-use super::rename;
+use super::rename::Rename;
 use super::repair::StreamRepair;
 use crate::attempt::{Failure, Terms};
 use crate::backend::client::ReplyBody;
@@ -44,7 +44,7 @@ pub(crate) struct AnswerStream {
     dialect: Dialect,
     engine: Engine,
     usage_to_client: bool,
-    model_name: Option<String>,
+    rename: Rename,
     repair: Option<StreamRepair>,
     /// Choices that have begun and not finished, and those that have.
     open_choices: BTreeSet<u64>,
@@ -74,7 +74,7 @@ impl AnswerStream {
             dialect,
             engine,
             usage_to_client: terms.usage_to_client,
-            model_name: terms.model_name.clone(),
+            rename: terms.rename.clone(),
             repair: terms.repair.clone().map(StreamRepair::new),
             open_choices: BTreeSet::new(),
             finished: BTreeSet::new(),
@@ -142,9 +142,7 @@ impl AnswerStream {
         if self.ended.is_some() && !self.done {
             self.release_held(&mut out);
         }
-        if let (Some(name), false) = (&self.model_name, out.is_empty()) {
-            out = rename::frames(&out, self.dialect, name);
-        }
+        out = self.rename.frames(out, self.dialect);
         if let Some(Ok(())) = self.ended {
             out.extend_from_slice(&self.end_marker());
         }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use switchback_parsers::calls::ChunkNormaliser;
 use switchback_parsers::event::{Folded, Note};
 use switchback_parsers::schema::ToolSet;
-use switchback_parsers::tool_call::{Options, TextParser, ToolChoice, Utf8};
+use switchback_parsers::tool_call::{Options, TextParser, Utf8};
 
 use self::cuts::Cuts;
 use super::{Failed, say};
@@ -155,23 +155,7 @@ impl Answer {
     }
 
     fn options(&self) -> Options {
-        let flag = |key: &str| self.request.get(key).and_then(Value::as_bool);
-        let named = self.request.pointer("/tool_choice/function/name").and_then(Value::as_str);
-        let tool_choice = match (named, self.request.get("tool_choice").and_then(Value::as_str)) {
-            (Some(name), _) => ToolChoice::Named(name.to_owned()),
-            (None, Some("none")) => ToolChoice::None,
-            (None, Some("required")) => ToolChoice::Required,
-            _ => ToolChoice::Auto,
-        };
-        let format = self.request.get("response_format");
-        let format = format.and_then(|format| format.as_str().or_else(|| format.get("type")?.as_str()));
-        Options {
-            tools: self.tool_set(),
-            tool_choice,
-            parallel: flag("parallel_tool_calls").unwrap_or(true),
-            thinking_open: flag("thinking_open").unwrap_or(false),
-            response_format: format.is_some_and(|format| format != "text"),
-        }
+        Options::from_json(&self.tools.to_string(), &self.request.to_string())
     }
 }
 

@@ -84,6 +84,7 @@ pub(super) fn check(written: file::Backend, complaints: &mut Vec<String>) -> Opt
             limits,
             slots: written.slots,
             tool_parser: written.tool_parser,
+            thinking_open: written.thinking_open,
             model: written.model,
             images: written.images,
             key,

@@ -268,6 +268,7 @@ fn answer(written: &file::Answer, complaints: &mut Vec<String>) -> Answer {
     }
     Answer {
         usage: written.usage.map(Into::into),
+        reasoning: written.reasoning.map(Into::into),
         model_name: written.model_name,
         ask_usage: written.ask_usage,
         settings: Settings { headroom: written.compaction_headroom, margin: written.window_margin },

@@ -1,6 +1,6 @@
 //! `[[client]]`: the operator's own word on a client, over the built-in profile.
 
-use switchback_policies::client::{BUILTIN, Class, KeepAlive, PLAIN, Usage};
+use switchback_policies::client::{BUILTIN, Class, KeepAlive, PLAIN, ReasoningField, Usage};
 
 use super::check::nearest;
 use super::{Backend, file};
@@ -16,6 +16,7 @@ pub(crate) struct ClientRule {
     pub(crate) class: Option<Class>,
     pub(crate) keep_alive: Option<KeepAlive>,
     pub(crate) usage: Option<Usage>,
+    pub(crate) reasoning: Option<ReasoningField>,
     /// Members of the request and their JSON.
     pub(crate) sampling: Vec<(String, String)>,
 }
@@ -72,6 +73,7 @@ pub(super) fn check(written: file::Client, backends: &[Backend], complaints: &mu
         class: written.class.map(Into::into),
         keep_alive: written.keep_alive.map(Into::into),
         usage: written.usage.map(Into::into),
+        reasoning: written.reasoning.map(Into::into),
         sampling,
         when,
         name,

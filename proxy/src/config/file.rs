@@ -75,6 +75,8 @@ pub(super) struct Backend {
     pub(super) limit: Limit,
     pub(super) slots: Option<u64>,
     pub(super) tool_parser: Option<bool>,
+    #[serde(default)]
+    pub(super) thinking_open: bool,
     pub(super) model: Option<String>,
     pub(super) images: Option<bool>,
     pub(super) api_key_env: Option<String>,
@@ -188,6 +190,7 @@ impl Default for Failover {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Answer {
     pub(super) usage: Option<Usage>,
+    pub(super) reasoning: Option<ReasoningMember>,
     pub(super) model_name: ModelName,
     pub(super) ask_usage: bool,
     pub(super) compaction_headroom: u64,
@@ -199,6 +202,7 @@ impl Default for Answer {
     fn default() -> Self {
         Self {
             usage: None,
+            reasoning: None,
             model_name: ModelName::Backend,
             ask_usage: false,
             compaction_headroom: 0,
@@ -210,9 +214,9 @@ impl Default for Answer {
 
 /// One word of the file for one value of the policies.
 macro_rules! words {
-    ($name:ident => $means:ty { $($word:ident),+ }) => {
+    ($case:literal $name:ident => $means:ty { $($word:ident),+ }) => {
         #[derive(Clone, Copy, Debug, Deserialize)]
-        #[serde(rename_all = "kebab-case")]
+        #[serde(rename_all = $case)]
         pub(super) enum $name { $($word),+ }
 
         impl From<$name> for $means {
@@ -223,9 +227,11 @@ macro_rules! words {
     };
 }
 
-words!(Usage => client::Usage { IfAsked, Always });
-words!(KeepAlive => client::KeepAlive { Comment, EmptyDelta, Ping, None });
-words!(Class => client::Class { Interactive, Background });
+words!("kebab-case" Usage => client::Usage { IfAsked, Always });
+words!("kebab-case" KeepAlive => client::KeepAlive { Comment, EmptyDelta, Ping, None });
+words!("kebab-case" Class => client::Class { Interactive, Background });
+// As the members are written.
+words!("snake_case" ReasoningMember => client::ReasoningField { Either, ReasoningContent, Reasoning, ReasoningText });
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -238,6 +244,7 @@ pub(super) struct Client {
     pub(super) class: Option<Class>,
     pub(super) keep_alive: Option<KeepAlive>,
     pub(super) usage: Option<Usage>,
+    pub(super) reasoning: Option<ReasoningMember>,
     #[serde(default)]
     pub(super) sampling: BTreeMap<String, toml::Value>,
 }

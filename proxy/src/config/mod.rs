@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use http::uri::Authority;
 use switchback_parsers::diagnosis::Engine;
-use switchback_policies::client::Usage;
+use switchback_policies::client::{ReasoningField, Usage};
 use switchback_policies::decision::Settings;
 use switchback_policies::session::LoopLimit;
 
@@ -75,6 +75,8 @@ pub(crate) struct Backend {
     pub(crate) slots: Option<u64>,
     /// Whether it turns what a model writes into calls; `None`: as it says itself.
     pub(crate) tool_parser: Option<bool>,
+    /// Its template opens the thought in the prompt, and it does not split thoughts from text itself.
+    pub(crate) thinking_open: bool,
     pub(crate) model: Option<String>,
     pub(crate) images: Option<bool>,
     pub(crate) key: Option<Secret>,
@@ -93,6 +95,7 @@ impl Backend {
             limits: Limits::default(),
             slots: None,
             tool_parser: None,
+            thinking_open: false,
             model: None,
             images: None,
             key: None,
@@ -149,6 +152,8 @@ pub(crate) struct Failover {
 pub(crate) struct Answer {
     /// For every client; `None`: as its profile says.
     pub(crate) usage: Option<Usage>,
+    /// The same for the member that carries reasoning.
+    pub(crate) reasoning: Option<ReasoningField>,
     pub(crate) model_name: ModelName,
     /// Usage is asked of every backend, also where that shows (llama.cpp moves its timings).
     pub(crate) ask_usage: bool,

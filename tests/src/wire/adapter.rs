@@ -92,8 +92,8 @@ const WORDS: &[(&str, Becomes)] = &[
     ("enforce_parallel_tool_calls_false", Always(Some(true))),
     ("named_tool_choice", Later("tool choice per backend")),
     ("tool_id_style", Later("call ids per backend")),
-    ("reasoning_field_to_client", Later("the name of the reasoning field")),
-    ("thinks_without_opening_tag", Later("splitting of reasoning")),
+    ("reasoning_field_to_client", Set(|value, draft| draft.answer("reasoning", text(value)?))),
+    ("thinks_without_opening_tag", Set(|value, draft| draft.backend("thinking_open", value.as_bool()?))),
     ("thinking_tags", Later("splitting of reasoning")),
     // the request's shape
     ("history_repair", Set(|value, draft| draft.repair("history", value.as_bool()?))),
@@ -162,6 +162,8 @@ struct Draft {
     answer: Vec<String>,
     routing: Vec<String>,
     repair: Vec<String>,
+    /// For each backend.
+    backend: Vec<String>,
     clients: Vec<String>,
     env: Vec<(String, String)>,
     unmapped: Vec<String>,
@@ -185,6 +187,11 @@ impl Draft {
 
     fn repair(&mut self, key: &str, value: impl std::fmt::Display) -> Option<()> {
         self.repair.push(format!("{key} = {value}"));
+        Some(())
+    }
+
+    fn backend(&mut self, key: &str, value: impl std::fmt::Display) -> Option<()> {
+        self.backend.push(format!("{key} = {value}"));
         Some(())
     }
 
@@ -275,7 +282,8 @@ fn backends(case: &Case, addresses: &[SocketAddr], draft: &mut Draft) -> String 
                 }
             }
         }
-        tables.push('\n');
+        tables.push_str(&draft.backend.join("\n"));
+        tables.push_str("\n\n");
     }
     tables
 }

@@ -26,48 +26,48 @@ pub(crate) struct RepairTerms {
     pub(crate) request: Arc<ChatRequest>,
     /// Ids of calls that have none are made of it.
     pub(crate) seed: String,
+    /// Calls are repaired.
+    pub(crate) calls: bool,
+    /// The prompt has already opened the thought, and nobody has split it from the text.
+    pub(crate) thinking_open: bool,
 }
 
 impl RepairTerms {
+    /// For a backend whose template opens thoughts, or not: for a request that switches thinking off no template does.
+    pub(crate) fn thinking(mut self, opens: bool) -> Self {
+        let root = self.request.root();
+        let off = root.at("/chat_template_kwargs/enable_thinking").and_then(Value::as_bool) == Some(false)
+            || root.get("reasoning_effort").and_then(Value::as_str).as_deref() == Some("none");
+        self.thinking_open = opens && !off;
+        self
+    }
+
+    pub(crate) fn is_needed(&self) -> bool {
+        self.calls || self.thinking_open
+    }
+
+    /// Whether the text of the answer is read at all: without calls to find and thoughts to split, text is text.
+    fn reads_text(&self) -> bool {
+        let options = self.options();
+        let may_call = !options.tools.is_empty() && options.tool_choice != ToolChoice::None;
+        may_call || self.thinking_open
+    }
+
     fn normaliser(&self) -> ChunkNormaliser {
-        ChunkNormaliser::new(Arc::new(ToolSet::new(&self.request)), &self.seed)
-            .first_call_only(!self.parallel())
+        let options = self.options();
+        ChunkNormaliser::new(Arc::new(options.tools), &self.seed).first_call_only(!options.parallel)
     }
 
     fn parser(&self) -> TextParser {
-        TextParser::new(Options {
-            tools: ToolSet::new(&self.request),
-            tool_choice: self.tool_choice(),
-            parallel: self.parallel(),
-            thinking_open: false,
-            response_format: self
-                .request
-                .root()
-                .at("/response_format/type")
-                .and_then(Value::as_str)
-                .is_some_and(|kind| kind != "text"),
-        })
+        TextParser::new(self.options())
     }
 
-    /// Whether the request allows calls at all: without, text is text.
-    fn may_call(&self) -> bool {
-        self.request.tools().next().is_some() && self.tool_choice() != ToolChoice::None
-    }
-
-    fn parallel(&self) -> bool {
-        self.request.root().get("parallel_tool_calls").and_then(Value::as_bool).unwrap_or(true)
-    }
-
-    fn tool_choice(&self) -> ToolChoice {
-        let Some(choice) = self.request.root().get("tool_choice") else { return ToolChoice::Auto };
-        match choice.as_str().as_deref() {
-            Some("none") => ToolChoice::None,
-            Some("required") => ToolChoice::Required,
-            Some(_) => ToolChoice::Auto,
-            None => choice
-                .at("/function/name")
-                .and_then(Value::as_str)
-                .map_or(ToolChoice::Auto, |name| ToolChoice::Named(name.into_owned())),
+    fn options(&self) -> Options {
+        let mut options = Options::of(&self.request);
+        options.thinking_open = self.thinking_open;
+        if !self.calls {
+            options.tools = ToolSet::default();
         }
+        options
     }
 }

@@ -19,7 +19,7 @@ const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
 #[derive(Debug)]
 pub(crate) struct StreamRepair {
     terms: RepairTerms,
-    may_call: bool,
+    reads_text: bool,
     normaliser: ChunkNormaliser,
     texts: BTreeMap<u64, ChoiceText>,
     writer: Writer,
@@ -33,12 +33,14 @@ struct OneChoice {
     text: String,
     reasoning: String,
     finish: Option<String>,
+    /// It carries structured calls.
+    calls: bool,
 }
 
 impl StreamRepair {
     pub(crate) fn new(terms: RepairTerms) -> Self {
         Self {
-            may_call: terms.may_call(),
+            reads_text: terms.reads_text(),
             normaliser: terms.normaliser(),
             terms,
             texts: BTreeMap::new(),
@@ -50,7 +52,7 @@ impl StreamRepair {
     /// Takes a frame and its payload; what may leave is appended to `out`.
     pub(crate) fn frame(&mut self, frame: &Bytes, json: &str, out: &mut BytesMut) {
         let chunk = Value::parse(json).ok();
-        let one = chunk.filter(|_| self.may_call).and_then(|chunk| {
+        let one = chunk.filter(|_| self.reads_text).and_then(|chunk| {
             self.writer.learn(chunk);
             self.read(chunk)
         });
@@ -63,6 +65,9 @@ impl StreamRepair {
         }
         if !one.text.is_empty() {
             events.extend(state.parser.push(&one.text));
+        }
+        if one.calls {
+            state.parser.call_beside();
         }
         let mut reason = None;
         if let Some(finish) = &one.finish {
@@ -154,6 +159,7 @@ impl StreamRepair {
             index: choice.get("index").and_then(Value::as_u64).unwrap_or(0),
             text: text("content").map(std::borrow::Cow::into_owned).unwrap_or_default(),
             reasoning,
+            calls: delta.get("tool_calls").is_some_and(|calls| calls.elements().next().is_some()),
             finish: choice.get("finish_reason").and_then(Value::as_str).map(std::borrow::Cow::into_owned),
         })
     }
@@ -170,7 +176,7 @@ impl StreamRepair {
     }
 
     fn normalise(&mut self, frame: Bytes, json: &str, out: &mut BytesMut) {
-        let rewritten = self.normaliser.frame(json);
+        let rewritten = if self.terms.calls { self.normaliser.frame(json) } else { Rewritten::Same };
         self.write(rewritten, Some(frame), out);
     }
 

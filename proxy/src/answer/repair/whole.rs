@@ -11,9 +11,9 @@ use super::RepairTerms;
 pub(crate) fn whole(body: Bytes, terms: &RepairTerms) -> Bytes {
     let Ok(text) = std::str::from_utf8(&body) else { return body };
     let mut normaliser = terms.normaliser();
-    let normalised = normaliser.answer(text);
+    let normalised = if terms.calls { normaliser.answer(text) } else { None };
     let text = normalised.as_deref().unwrap_or(text);
-    let repaired = if terms.may_call() { from_text(text, terms, &mut normaliser) } else { None };
+    let repaired = if terms.reads_text() { from_text(text, terms, &mut normaliser) } else { None };
     match repaired.or(normalised) {
         Some(answer) => answer.into(),
         None => body,
@@ -48,12 +48,15 @@ fn repair_choice(
     if !reasoning.is_empty() {
         events.extend(parser.push_reasoning(&reasoning));
     }
+    let structured = normaliser.calls(index);
+    if structured > 0 {
+        parser.call_beside();
+    }
     events.extend(parser.push(&content));
     let (last, reason) = parser.finish(&finish);
     events.extend(last);
     let mut folded = Folded::of(events);
     folded.calls.retain(|call| !normaliser.has_call(index, &call.name, &call.arguments));
-    let structured = normaliser.calls(index);
     if folded.calls.is_empty() && folded.content == content && folded.reasoning == reasoning {
         return false;
     }
