@@ -10,5 +10,6 @@ mod guarding;
 mod harness;
 mod house;
 mod probing;
+mod repair_corpus;
 mod repairing;
 mod routing;

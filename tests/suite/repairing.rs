@@ -1,6 +1,11 @@
 //! Tool calls that came as text become calls, plain and streamed, and nothing else does.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use switchback_tests::wire::message::Message;
+use switchback_tests::wire::observed::Piece;
+use switchback_tests::wire::sse::Stream;
 
 use crate::harness::{Answer, Reply, Step, World, delta, finish, role};
 
@@ -22,28 +27,15 @@ fn request(more: &Value) -> String {
 }
 
 /// The message as a client of the streamed API puts it together.
-fn assemble(answer: &Answer) -> (String, Vec<(String, String)>, String) {
-    let (mut content, mut calls, mut reason) = (String::new(), Vec::new(), String::new());
-    let payloads = answer.body.lines().filter_map(|line| line.strip_prefix("data: "));
-    for chunk in payloads.filter(|payload| *payload != "[DONE]") {
-        let chunk: Value = serde_json::from_str(chunk).expect("JSON");
-        let choice = &chunk["choices"][0];
-        content.push_str(choice["delta"]["content"].as_str().unwrap_or_default());
-        for call in choice["delta"]["tool_calls"].as_array().into_iter().flatten() {
-            if let Some(name) = call["function"]["name"].as_str() {
-                assert_eq!(call["index"], calls.len(), "calls begin in order");
-                assert!(call["id"].as_str().is_some_and(|id| !id.is_empty()));
-                calls.push((name.to_owned(), String::new()));
-            }
-            let at = call["index"].as_u64().and_then(|at| usize::try_from(at).ok()).expect("an index");
-            calls[at].1.push_str(call["function"]["arguments"].as_str().unwrap_or_default());
-        }
-        reason.push_str(choice["finish_reason"].as_str().unwrap_or_default());
-    }
-    (content, calls, reason)
+pub(crate) fn assembled(answer: &Answer) -> Message {
+    let piece = Piece { at: Duration::ZERO, bytes: answer.body.clone().into() };
+    let message = Message::of_stream(&Stream::read(&[piece]));
+    assert_eq!(message.faults, Vec::<String>::new());
+    message
 }
 
-fn frames(text: &str, piece: usize, reason: &str) -> Vec<Step> {
+/// A streamed answer that says `text` in pieces of so many characters.
+pub(crate) fn frames(text: &str, piece: usize, reason: &str) -> Vec<Step> {
     let characters: Vec<char> = text.chars().collect();
     let mut steps = vec![role()];
     steps.extend(characters.chunks(piece).map(|piece| delta(&piece.iter().collect::<String>())));
@@ -71,12 +63,12 @@ async fn however_the_text_is_cut_into_frames_the_streamed_call_is_the_same_and_n
         let world = World::new(&[("b", 8000)], "");
         world.backend("b").then(Reply::stream(frames(&format!("Let me look.\n\n{CALL}"), piece, "stop")));
         let answer = world.chat(&request(&json!({ "stream": true }))).await;
-        let (content, calls, reason) = assemble(&answer);
-        assert_eq!(content.trim(), "Let me look.", "in pieces of {piece}");
-        assert_eq!(reason, "tool_calls");
-        let [(name, arguments)] = calls.as_slice() else { panic!("{calls:?}") };
-        assert_eq!(name, "read_file");
-        let arguments: Value = serde_json::from_str(arguments).expect("JSON");
+        let message = assembled(&answer);
+        assert_eq!(message.content.trim(), "Let me look.", "in pieces of {piece}");
+        assert_eq!(message.finish.as_deref(), Some("tool_calls"));
+        let [call] = message.calls.as_slice() else { panic!("{:?}", message.calls) };
+        assert_eq!((call.index, call.name.as_str(), call.id.is_empty()), (0, "read_file", false));
+        let arguments: Value = serde_json::from_str(&call.arguments).expect("JSON");
         assert_eq!(arguments, json!({ "path": "src/a<b>.rs", "lines": 20 }));
         assert!(answer.body.ends_with("data: [DONE]\n\n"));
     }
@@ -117,8 +109,9 @@ async fn a_call_that_the_limit_cut_never_runs() {
     let steps = frames(&format!("Let me look.\n{}", &CALL[..60]), 8, "length");
     world.backend("b").then(Reply::stream(steps));
     let answer = world.chat(&request(&json!({ "stream": true }))).await;
-    let (content, calls, reason) = assemble(&answer);
-    assert_eq!((content.trim(), calls.len(), reason.as_str()), ("Let me look.", 0, "length"));
+    let message = assembled(&answer);
+    assert_eq!((message.content.trim(), message.calls.len()), ("Let me look.", 0));
+    assert_eq!(message.finish.as_deref(), Some("length"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -99,6 +99,11 @@ pub(crate) fn delta(text: &str) -> Step {
     chunk(&format!(r#"{{"content":{}}}"#, Value::from(text)), "null")
 }
 
+/// A chunk of reasoning.
+pub(crate) fn reasoning(text: &str) -> Step {
+    chunk(&format!(r#"{{"reasoning_content":{}}}"#, Value::from(text)), "null")
+}
+
 /// The chunk with the finish reason.
 pub(crate) fn finish(reason: &str) -> Step {
     chunk("{}", &format!("\"{reason}\""))

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use http::uri::Authority;
 use switchback::{Config, Connect, Connecting, Service};
 
-pub(crate) use self::backend::{Backend, Reply, Step, delta, finish, role};
+pub(crate) use self::backend::{Backend, Reply, Step, delta, finish, reasoning, role};
 pub(crate) use self::client::{Answer, Client, request};
 
 /// Everything at once.
