@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use switchback_parsers::calls::ChunkNormaliser;
 use switchback_parsers::event::{Folded, Note};
 use switchback_parsers::schema::ToolSet;
-use switchback_parsers::tool_call::{Options, TextParser, Utf8};
+use switchback_parsers::tool_call::{Options, TextParser, Utf8, format_names};
 
 use self::cuts::Cuts;
 use super::{Failed, say};
@@ -30,9 +30,16 @@ pub(super) struct RepairArgs {
     /// Feed the text in pieces, too: every (each single cut), bytes, chars, or random:SEED
     #[arg(long, value_name = "HOW")]
     cuts: Option<Cuts>,
+    /// Name the formats that are recognised by their markers, and exit
+    #[arg(long)]
+    formats: bool,
 }
 
 pub(super) fn run(args: &RepairArgs) -> Result<(), Failed> {
+    if args.formats {
+        say(format_names().join("\n"));
+        return Ok(());
+    }
     let mut input = std::io::stdin().lock();
     if args.jsonl {
         for (at, line) in input.lines().enumerate() {
