@@ -102,11 +102,12 @@ impl ChunkNormaliser {
         !self.waiting.is_empty()
     }
 
-    /// Index and id for a call that was found in the text of a choice. It counts for the finish reason.
-    pub fn allot(&mut self, choice: u64, name: &str) -> (usize, String) {
+    /// Index and id for a call that was found in the text of a choice. It counts for the finish reason. `id`: the model's own,
+    /// which it keeps unless another call of the choice has it.
+    pub fn allot(&mut self, choice: u64, id: Option<String>, name: &str) -> (usize, String) {
         let seed = &self.seed;
         let state = self.choices.entry(choice).or_default();
-        let number = state.begin(None, |number| made_id(seed, choice, number));
+        let number = state.begin(id, |number| made_id(seed, choice, number));
         let call = &mut state.calls[number];
         call.from_text = true;
         name.clone_into(&mut call.name);

@@ -76,7 +76,7 @@ pub enum Finish {
 /// The ends that are successes; each word belongs to the dialects named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GoodFinish {
-    /// `stop`: Chat, Completions.
+    /// `stop`, `eos_token`, `stop_sequence`: Chat, Completions.
     Stop,
     /// `length`: Chat, Completions.
     Length,
@@ -222,7 +222,8 @@ impl Finish {
         use Dialect::{Chat, Completions, Messages, Responses};
         let good = match (dialect, &*word) {
             (_, "") => return None,
-            (Chat | Completions, "stop") => GoodFinish::Stop,
+            // The others are words of TGI.
+            (Chat | Completions, "stop" | "eos_token" | "stop_sequence") => GoodFinish::Stop,
             (Chat | Completions, "length") => GoodFinish::Length,
             (Chat | Completions, "tool_calls") => GoodFinish::ToolCalls,
             (Chat | Completions, "content_filter") => GoodFinish::ContentFilter,

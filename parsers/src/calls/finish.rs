@@ -28,7 +28,8 @@ impl Choice {
     /// The choice has ended for this reason, or the stream has without any: what its calls still lack. Says, too,
     /// whether that is anything that the backend did not send.
     pub(super) fn end(&mut self, index: u64, reason: Option<&str>, tools: &ToolSet) -> (Vec<Tail>, bool) {
-        let well = reason.is_some_and(|reason| matches!(reason, "stop" | "tool_calls" | "function_call"));
+        let well = reason
+            .is_some_and(|reason| matches!(reason, "stop" | "tool_calls" | "function_call" | "eos_token"));
         let last = self.calls.iter().rposition(|call| !call.from_text);
         let mut tails = Vec::new();
         let mut mended = false;
@@ -61,7 +62,9 @@ impl Choice {
         let whole = |call: &super::choice::Call| call.dropped || call.from_text || call.arguments.is_whole();
         match (reason, self.delivered()) {
             ("tool_calls", 0) => Some("stop"),
-            ("stop" | "function_call", 1..) if self.calls.iter().all(whole) => Some("tool_calls"),
+            ("stop" | "function_call" | "eos_token", 1..) if self.calls.iter().all(whole) => {
+                Some("tool_calls")
+            }
             _ => None,
         }
     }

@@ -261,7 +261,7 @@ pub(crate) const LEAKS: &[&str] = &[
 ];
 
 /// Closers that may stand behind a call although it is closed.
-pub(crate) const SURPLUS: &[&str] = &["</function>", "</parameter>", "</invoke>", "<think>", "</think>"];
+pub(crate) const SURPLUS: &[&str] = &["</function>", "</parameter>", "</invoke>", "</think>"];
 
 /// A new turn, or a result, that the model invented: behind a call all from here on is left out.
 pub(crate) const INVENTED: &[&str] = &[

@@ -123,6 +123,11 @@ impl Machine {
             if rest.starts_with(['}', ']']) && !rest.starts_with("]<") {
                 return if rest == "]" && open { Look::Hold } else { Look::Drop(1) };
             }
+            // A model that thinks again between its calls.
+            match starts_with_any(rest, &["<think>"]) {
+                Ok(opener) => return Look::Read(Step::Reasoning(opener.len(), &["</think>"]), true),
+                Err(may) => partial |= may,
+            }
             match starts_with_any(rest, SURPLUS) {
                 Ok(surplus) => return Look::Drop(surplus.len()),
                 Err(may) => partial |= may,

@@ -74,7 +74,9 @@ impl Thought {
         self.run(end, settings, &mut rest.events);
         if let Some((calls, used)) = self.draft.take() {
             let behind = self.held.split_off(used);
-            if behind.trim().is_empty() || open {
+            // A fence that closes right behind the draft makes it an example.
+            let fenced = ["```", "~~~"].iter().any(|fence| behind.trim_start().starts_with(fence));
+            if behind.trim().is_empty() || (open && !fenced) {
                 rest.events.push(Event::Note(Note::Markup(std::mem::take(&mut self.held))));
                 rest.calls = calls;
                 rest.text = behind;
@@ -108,14 +110,14 @@ impl Thought {
         let at = used + blanks(&self.held[used..]);
         // Closers of a section belong to the draft.
         match formats::closer_at(&self.held[at..]) {
-            Ok(closer) => {
+            Ok(closer) if !self.held[at..].starts_with('`') => {
                 if let Some((_, used)) = &mut self.draft {
                     *used = at + closer;
                 }
                 return true;
             }
             Err(true) if !end.is_end() => return false,
-            Err(_) => {}
+            Ok(_) | Err(_) => {}
         }
         if at < self.held.len() {
             match self.candidate(at, end, settings) {

@@ -288,7 +288,7 @@ fn a_stream_that_is_lost_is_not_completed() {
 #[test]
 fn a_call_found_in_the_text_counts_and_a_double_is_known() {
     let mut normaliser = normaliser();
-    assert_eq!(normaliser.allot(0, "now"), (0, "call_s_0".to_owned()));
+    assert_eq!(normaliser.allot(0, None, "now"), (0, "call_s_0".to_owned()));
     let Rewritten::Replace(frames) = normaliser.frame(&first(r#"{"command": "ls"}"#)) else { panic!() };
     let frame: Value = serde_json::from_str(&frames[0]).unwrap();
     assert_eq!(frame["choices"][0]["delta"]["tool_calls"][0]["index"], 1);
@@ -380,4 +380,11 @@ proptest! {
         prop_assert_eq!(&message["tool_calls"], &Value::from(expected));
         prop_assert_eq!(&message["finish_reason"], "tool_calls");
     }
+}
+
+#[test]
+fn an_id_that_the_model_wrote_twice_is_kept_once() {
+    let mut normaliser = normaliser();
+    let mut allot = || normaliser.allot(0, Some("functions.now:0".to_owned()), "now").1;
+    assert_eq!((allot(), allot()), ("functions.now:0".to_owned(), "call_s_1".to_owned()));
 }

@@ -184,3 +184,23 @@ fn case_3_options_are_read_from_a_request() {
     let plain = Options::from_json(TOOLS, r#"{"response_format": {"type": "text"}, "tool_choice": "auto"}"#);
     assert!(plain.parallel && !plain.response_format && plain.tool_choice == ToolChoice::Auto);
 }
+
+#[test]
+fn case_23_an_example_in_a_thoughts_fence_stays_a_thought() {
+    let call = "<tool_call>\n{\"name\": \"list_drawers\", \"arguments\": {}}\n</tool_call>";
+    let thought = format!("e.g.\n```\n{call}\n```\n");
+    let mut parser = TextParser::new(options());
+    let mut events = parser.push_reasoning(&thought);
+    events.extend(parser.finish("stop").0);
+    let folded = Folded::of(events);
+    assert_eq!((folded.reasoning, folded.calls.len()), (thought.clone(), 0));
+    assert!(called(&answer(&format!("<think>{thought}"))).is_empty());
+}
+
+#[test]
+fn case_22_a_model_may_think_again_behind_a_call() {
+    let call = "<tool_call>\n{\"name\": \"list_drawers\", \"arguments\": {}}\n</tool_call>";
+    let answer = answer(&format!("<think>a</think>\nHi.\n{call}\n<think>b</think>\nBye."));
+    assert_eq!((answer.reasoning.as_str(), answer.calls.len()), ("ab", 1));
+    assert_eq!(answer.content.split_whitespace().collect::<Vec<_>>(), ["Hi.", "Bye."]);
+}

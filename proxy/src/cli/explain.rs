@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::Value;
-use switchback_policies::client::Class;
+use switchback_policies::client::{BUILTIN, Class, Mark, Profile, Value as Says};
 use tokio::time::Instant;
 
 use super::serve::{find, load};
@@ -19,6 +19,7 @@ use super::{Failed, say};
 use crate::app::App;
 use crate::backend::client::{Connect, Connecting, Tcp};
 use crate::call::{Call, Endpoint};
+use crate::config::Config;
 use crate::identify::{Client, identify};
 use crate::pipeline::{self, Plan};
 use crate::routes::without_v1;
@@ -28,7 +29,7 @@ pub(super) struct ExplainArgs {
     /// A request body, or a recorded request with `path`, `headers` and `body`; `-` reads standard input
     #[arg(value_name = "FILE")]
     request: PathBuf,
-    /// As if this configured client, or this built-in profile's user agent, had sent it
+    /// As if this configured client had sent it, or the built-in profile of this name with its headers
     #[arg(long, value_name = "NAME")]
     client: Option<String>,
     /// Probe the backends, and let them count
@@ -46,14 +47,11 @@ pub(super) async fn run(file: Option<PathBuf>, args: ExplainArgs) -> Result<(), 
     if args.live {
         app.probe_all().await;
     }
-    let call = read(&args.request)?;
-    let mut client = identify(&app.config, &call, None);
-    if let Some(name) = &args.client {
-        client = client.under_name(&app.config, name).with_context(|| {
-            let known: Vec<&str> = app.config.clients.iter().map(|rule| rule.name.as_str()).collect();
-            format!("no [[client]] is called {name}; there are: {}", known.join(", "))
-        })?;
-    }
+    let mut call = read(&args.request)?;
+    let client = match &args.client {
+        Some(name) => sent_by(&app.config, &mut call, name)?,
+        None => identify(&app.config, &call, None),
+    };
     tell_client(&client);
     let session = app.sessions.key(&call, client.conversation.as_deref());
     match pipeline::plan(&app, &call, &client, session).await {
@@ -64,6 +62,42 @@ pub(super) async fn run(file: Option<PathBuf>, args: ExplainArgs) -> Result<(), 
         }
     }
     Ok(())
+}
+
+/// The client of this name: the operator's own, or a built-in one, as which the request is then recognised.
+fn sent_by(config: &Config, call: &mut Call, name: &str) -> anyhow::Result<Client> {
+    if let Some(client) = identify(config, call, None).under_name(config, name) {
+        return Ok(client);
+    }
+    let named = BUILTIN.iter().find_map(|profile| own_headers(profile).filter(|_| profile.id == name));
+    call.headers = named.with_context(|| {
+        let configured: Vec<&str> = config.clients.iter().map(|rule| rule.name.as_str()).collect();
+        let builtin = BUILTIN.iter().filter(|profile| own_headers(profile).is_some());
+        let builtin: Vec<&str> = builtin.map(|profile| profile.id).collect();
+        format!(
+            "no [[client]] and no built-in profile with headers of its own is called {name}\nhint: [[client]]: {}\n      \
+             built-in: {}",
+            if configured.is_empty() { "none".to_owned() } else { configured.join(", ") },
+            builtin.join(", ")
+        )
+    })?;
+    Ok(identify(config, call, None))
+}
+
+/// The headers that give a profile away, and no other client's; none if it is known by other things.
+fn own_headers(profile: &Profile) -> Option<HeaderMap> {
+    let header = |mark: &Mark| {
+        let (name, value) = match *mark {
+            Mark::UserAgent(agent) | Mark::UserAgentHas(agent) => ("user-agent", agent),
+            Mark::Header(name, Says::Is(value) | Says::Starts(value)) => (name, value),
+            Mark::Header(name, Says::Any) => (name, "switchback-explain"),
+            _ => return None,
+        };
+        // What ends with a space goes on: a header's own end is trimmed.
+        let value = if value.ends_with(' ') { format!("{value}1.0") } else { value.to_owned() };
+        Some((name.parse::<HeaderName>().ok()?, HeaderValue::from_str(&value).ok()?))
+    };
+    profile.signs.iter().find_map(|sign| sign.marks.iter().map(header).collect())
 }
 
 fn tell_client(client: &Client) {
@@ -129,5 +163,32 @@ struct Nobody;
 impl Connect for Nobody {
     fn connect(&self, _: &Authority) -> Connecting {
         Box::pin(std::future::ready(Err(std::io::ErrorKind::NotConnected.into())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call() -> Call {
+        let body = Bytes::from_static(br#"{"model":"auto","messages":[{"role":"user","content":"hi"}]}"#);
+        let endpoint = Endpoint::at("/chat/completions", None);
+        Call::read("test".to_owned(), Instant::now(), Method::POST, endpoint, HeaderMap::new(), body).unwrap()
+    }
+
+    #[test]
+    fn a_built_in_profile_with_headers_of_its_own_is_recognised_by_them() {
+        let text = "[[backend]]\nname = \"a\"\nurl = \"http://127.0.0.1:1\"\n[[client]]\nname = \"mine\"\nwhen = { profile = \"codex\" }\nclass = \"background\"\n";
+        let config = Config::parse(text, Path::new(".")).unwrap();
+        let known: Vec<&Profile> = BUILTIN.iter().filter(|profile| own_headers(profile).is_some()).collect();
+        assert!(known.len() > 10);
+        for profile in known {
+            let client = sent_by(&config, &mut call(), profile.id).unwrap();
+            let expected = if profile.id == "codex" { "mine" } else { profile.id };
+            assert_eq!(client.name, expected, "{}", client.because);
+        }
+        assert_eq!(sent_by(&config, &mut call(), "mine").unwrap().name, "mine");
+        let error = sent_by(&config, &mut call(), "nobody").unwrap_err().to_string();
+        assert!(error.contains("mine") && error.contains("opencode"), "{error}");
     }
 }

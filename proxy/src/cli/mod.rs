@@ -49,7 +49,7 @@ enum Command {
     Clients,
     /// Simulated backends with the published prefill cliffs; no GPU needed
     Rig(rig::RigArgs),
-    /// A long prompt kills a simulated card without the proxy, and is answered with it; then both stay up to play with
+    /// What kills simulated cards without the proxy, and what becomes of it with it; then everything stays up to play with
     Demo(demo::DemoArgs),
 }
 

@@ -150,8 +150,7 @@ impl Answer {
         let seed = self.id.as_ref().and_then(Value::as_str).unwrap_or("text");
         let mut ids = ChunkNormaliser::new(Arc::new(self.tool_set()), seed);
         let calls = answer.calls.iter().map(|call| {
-            let (_, made) = ids.allot(0, &call.name);
-            let id = call.id.clone().unwrap_or(made);
+            let (_, id) = ids.allot(0, call.id.clone(), &call.name);
             json!({ "id": id, "name": call.name, "arguments": call.arguments })
         });
         calls.collect()

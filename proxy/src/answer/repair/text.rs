@@ -164,9 +164,9 @@ impl ChoiceText {
                         self.calls.insert(*index, None);
                         continue;
                     }
-                    let (number, made) = normaliser.allot(choice, name);
+                    let (number, id) = normaliser.allot(choice, id.clone(), name);
                     self.calls.insert(*index, Some(number));
-                    writer.call_start(choice, number, id.as_deref().unwrap_or(&made), name, out);
+                    writer.call_start(choice, number, &id, name, out);
                 }
                 Event::CallArguments { index, text } => {
                     if let Some(Some(number)) = self.calls.get(index) {

@@ -64,8 +64,7 @@ fn repair_choice(
         .calls
         .iter()
         .map(|call| {
-            let (_, made) = normaliser.allot(index, &call.name);
-            let id = call.id.as_deref().unwrap_or(&made);
+            let (_, id) = normaliser.allot(index, call.id.clone(), &call.name);
             json!({ "id": id, "type": "function", "function": { "name": call.name, "arguments": call.arguments } })
         })
         .collect();
