@@ -85,6 +85,7 @@ pub(super) fn check(written: file::Backend, complaints: &mut Vec<String>) -> Opt
             slots: written.slots,
             tool_parser: written.tool_parser,
             thinking_open: written.thinking_open,
+            needs: written.needs,
             model: written.model,
             images: written.images,
             key,

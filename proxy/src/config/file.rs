@@ -11,6 +11,7 @@ use serde::Deserialize;
 use switchback_policies::client;
 
 use super::words;
+use crate::edits::Need;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -77,6 +78,8 @@ pub(super) struct Backend {
     pub(super) tool_parser: Option<bool>,
     #[serde(default)]
     pub(super) thinking_open: bool,
+    #[serde(default)]
+    pub(super) needs: Vec<Need>,
     pub(super) model: Option<String>,
     pub(super) images: Option<bool>,
     pub(super) api_key_env: Option<String>,

@@ -20,6 +20,7 @@ use switchback_policies::client::{ReasoningField, Usage};
 use switchback_policies::decision::Settings;
 use switchback_policies::session::LoopLimit;
 
+use crate::edits::Need;
 use crate::preset::Preset;
 pub(crate) use check::nearest;
 pub(crate) use client::ClientRule;
@@ -77,6 +78,8 @@ pub(crate) struct Backend {
     pub(crate) tool_parser: Option<bool>,
     /// Its template opens the thought in the prompt, and it does not split thoughts from text itself.
     pub(crate) thinking_open: bool,
+    /// What its chat template cannot read.
+    pub(crate) needs: Vec<Need>,
     pub(crate) model: Option<String>,
     pub(crate) images: Option<bool>,
     pub(crate) key: Option<Secret>,
@@ -96,6 +99,7 @@ impl Backend {
             slots: None,
             tool_parser: None,
             thinking_open: false,
+            needs: Vec::new(),
             model: None,
             images: None,
             key: None,

@@ -91,7 +91,7 @@ const WORDS: &[(&str, Becomes)] = &[
     ("promote_calls_found_in_reasoning", Always(Some(true))),
     ("enforce_parallel_tool_calls_false", Always(Some(true))),
     ("named_tool_choice", Later("tool choice per backend")),
-    ("tool_id_style", Later("call ids per backend")),
+    ("tool_id_style", Set(|value, draft| (value == "alnum9").then(|| draft.need("nine-character-ids")))),
     ("reasoning_field_to_client", Set(|value, draft| draft.answer("reasoning", text(value)?))),
     ("thinks_without_opening_tag", Set(|value, draft| draft.backend("thinking_open", value.as_bool()?))),
     ("thinking_tags", Later("splitting of reasoning")),
@@ -101,8 +101,8 @@ const WORDS: &[(&str, Becomes)] = &[
     ("developer_role", Later("message roles per backend")),
     ("merge_same_role_messages", Later("message roles per backend")),
     ("ensure_user_turn", Later("message roles per backend")),
-    ("null_content_to", Later("message contents per backend")),
-    ("flatten_text_parts", Later("message contents per backend")),
+    ("null_content_to", Set(|value, draft| (value == "empty-string").then(|| draft.need("no-null-content")))),
+    ("flatten_text_parts", Set(|value, draft| value.as_bool()?.then(|| draft.need("string-content")))),
     ("images_on_text_backend", Set(|value, _| (value == "placeholder").then_some(()))),
     ("drop_request_fields", Later("request fields per backend")),
     ("drop_answer_only_message_fields", Later("request fields per backend")),
@@ -164,6 +164,7 @@ struct Draft {
     repair: Vec<String>,
     /// For each backend.
     backend: Vec<String>,
+    needs: Vec<String>,
     clients: Vec<String>,
     env: Vec<(String, String)>,
     unmapped: Vec<String>,
@@ -193,6 +194,10 @@ impl Draft {
     fn backend(&mut self, key: &str, value: impl std::fmt::Display) -> Option<()> {
         self.backend.push(format!("{key} = {value}"));
         Some(())
+    }
+
+    fn need(&mut self, need: &str) {
+        self.needs.push(quoted(need));
     }
 
     fn answer(&mut self, key: &str, value: impl std::fmt::Display) -> Option<()> {
@@ -282,6 +287,7 @@ fn backends(case: &Case, addresses: &[SocketAddr], draft: &mut Draft) -> String 
                 }
             }
         }
+        tables.push_str(&format!("needs = [{}]\n", draft.needs.join(", ")));
         tables.push_str(&draft.backend.join("\n"));
         tables.push_str("\n\n");
     }

@@ -48,7 +48,7 @@ fn words_become_settings() {
 fn what_cannot_be_said_is_reported_and_never_dropped() {
     let unmapped = |settings: Value| written(settings, "m").unmapped.len();
     for (settings, count) in [
-        (json!({"tool_id_style": "alnum9"}), 1),
+        (json!({"tool_id_style": "roman"}), 1),
         (json!({"history_repair": false}), 0),
         (json!({"continue_after_cut": true}), 1),
         (json!({"keepalive": {"after_ms": 1, "every_ms": 1, "style": "by-client"}}), 0),

@@ -2,6 +2,8 @@
 //!
 //! All else leaves byte for byte. A rule that the request gives no place for changes nothing.
 
+mod needs;
+
 use bytes::Bytes;
 use serde_json::Value as Json;
 use switchback_parsers::chunk::Dialect;
@@ -11,6 +13,7 @@ use switchback_parsers::history;
 use switchback_parsers::request::ChatRequest;
 use switchback_policies::decision::{Choice, Rule};
 
+pub(crate) use self::needs::Need;
 use crate::backend::Backend;
 use crate::call::Call;
 use crate::config::Repair;
@@ -76,6 +79,9 @@ pub(crate) fn write(
     if repair.tool_calls && backend.parses_no_tools() && is_auto(request) {
         // It refuses `auto` and renders the tools all the same with `none`; the calls are found in its text.
         edits.set(request.root(), "tool_choice", "\"none\"");
+    }
+    if call.endpoint.dialect == Some(Dialect::Chat) {
+        needs::meet(request, backend.engine(), &backend.config.needs, call.stream, &mut edits);
     }
     for rule in &choice.rules {
         match rule {
