@@ -57,6 +57,11 @@ pub(super) fn check(written: file::Backend, complaints: &mut Vec<String>) -> Opt
     {
         complain(format!("limit.single {single} is above the window {window}"));
     }
+    for place in written.drop.iter().filter(|place| !place.starts_with('/')) {
+        complain(format!(
+            "drop: {place} is no place of a request\nhint: e.g. \"/store\" or \"/tools/*/function/strict\""
+        ));
+    }
     let key = match written.api_key_env.as_deref().map(secret::keys_from_env) {
         Some(Ok(mut keys)) if keys.len() == 1 => keys.pop().map(|key| key.secret),
         Some(Ok(_)) => {
@@ -86,6 +91,8 @@ pub(super) fn check(written: file::Backend, complaints: &mut Vec<String>) -> Opt
             tool_parser: written.tool_parser,
             thinking_open: written.thinking_open,
             needs: written.needs,
+            drop: written.drop,
+            drop_schema_keywords: written.drop_schema_keywords,
             model: written.model,
             images: written.images,
             key,

@@ -80,6 +80,10 @@ pub(super) struct Backend {
     pub(super) thinking_open: bool,
     #[serde(default)]
     pub(super) needs: Vec<Need>,
+    #[serde(default)]
+    pub(super) drop: Vec<String>,
+    #[serde(default)]
+    pub(super) drop_schema_keywords: Vec<String>,
     pub(super) model: Option<String>,
     pub(super) images: Option<bool>,
     pub(super) api_key_env: Option<String>,

@@ -80,6 +80,10 @@ pub(crate) struct Backend {
     pub(crate) thinking_open: bool,
     /// What its chat template cannot read.
     pub(crate) needs: Vec<Need>,
+    /// Places of members that it must not get: JSON pointers, `*` for any element.
+    pub(crate) drop: Vec<String>,
+    /// Keywords that its tool schemas must not have.
+    pub(crate) drop_schema_keywords: Vec<String>,
     pub(crate) model: Option<String>,
     pub(crate) images: Option<bool>,
     pub(crate) key: Option<Secret>,
@@ -100,6 +104,8 @@ impl Backend {
             tool_parser: None,
             thinking_open: false,
             needs: Vec::new(),
+            drop: Vec::new(),
+            drop_schema_keywords: Vec::new(),
             model: None,
             images: None,
             key: None,

@@ -2,6 +2,7 @@
 //!
 //! All else leaves byte for byte. A rule that the request gives no place for changes nothing.
 
+mod drop;
 mod needs;
 
 use bytes::Bytes;
@@ -82,6 +83,8 @@ pub(crate) fn write(
     }
     if call.endpoint.dialect == Some(Dialect::Chat) {
         needs::meet(request, backend.engine(), &backend.config.needs, call.stream, &mut edits);
+        drop::places(request, &backend.config.drop, &mut edits);
+        drop::keywords(request, &backend.config.drop_schema_keywords, &mut edits);
     }
     for rule in &choice.rules {
         match rule {

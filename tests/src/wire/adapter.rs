@@ -104,12 +104,23 @@ const WORDS: &[(&str, Becomes)] = &[
     ("null_content_to", Set(|value, draft| (value == "empty-string").then(|| draft.need("no-null-content")))),
     ("flatten_text_parts", Set(|value, draft| value.as_bool()?.then(|| draft.need("string-content")))),
     ("images_on_text_backend", Set(|value, _| (value == "placeholder").then_some(()))),
-    ("drop_request_fields", Later("request fields per backend")),
-    ("drop_answer_only_message_fields", Later("request fields per backend")),
+    ("drop_request_fields", Set(|value, draft| draft.drop(value.as_array()?.iter()))),
+    (
+        "drop_answer_only_message_fields",
+        Set(|value, draft| if value.as_bool()? { draft.drop(ANSWER_ONLY) } else { Some(()) }),
+    ),
     ("drop_non_function_tools", Later("request fields per backend")),
-    ("schema_cleanup", Later("request fields per backend")),
+    ("schema_cleanup", Set(|value, draft| draft.backend("drop_schema_keywords", value))),
     ("retry_with_loose_schemas", Later("a second try without what was refused")),
     ("retry_without_forbidden_fields", Later("a second try without what was refused")),
+];
+
+/// What only answers have, and strict servers refuse in a history; quoted.
+const ANSWER_ONLY: [&str; 4] = [
+    "\"/messages/*/refusal\"",
+    "\"/messages/*/annotations\"",
+    "\"/messages/*/audio\"",
+    "\"/messages/*/function_call\"",
 ];
 
 fn death_as_overflow(value: &Value, draft: &mut Draft) -> Option<()> {
@@ -165,6 +176,7 @@ struct Draft {
     /// For each backend.
     backend: Vec<String>,
     needs: Vec<String>,
+    drop: Vec<String>,
     clients: Vec<String>,
     env: Vec<(String, String)>,
     unmapped: Vec<String>,
@@ -193,6 +205,11 @@ impl Draft {
 
     fn backend(&mut self, key: &str, value: impl std::fmt::Display) -> Option<()> {
         self.backend.push(format!("{key} = {value}"));
+        Some(())
+    }
+
+    fn drop(&mut self, places: impl IntoIterator<Item = impl std::fmt::Display>) -> Option<()> {
+        self.drop.extend(places.into_iter().map(|place| place.to_string()));
         Some(())
     }
 
@@ -288,6 +305,7 @@ fn backends(case: &Case, addresses: &[SocketAddr], draft: &mut Draft) -> String 
             }
         }
         tables.push_str(&format!("needs = [{}]\n", draft.needs.join(", ")));
+        tables.push_str(&format!("drop = [{}]\n", draft.drop.join(", ")));
         tables.push_str(&draft.backend.join("\n"));
         tables.push_str("\n\n");
     }
