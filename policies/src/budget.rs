@@ -1,10 +1,22 @@
 //! Output tokens: what the client asked for against what the window leaves.
 //!
 //! Agents send 32,000 or 65,536 whatever the window is. Newer vLLM cuts silently, older vLLM refuses, and a `max_tokens`
-//! above the window is refused by all: so the proxy cuts, and says so. It must never raise a number here, and never touch
-//! one that fits.
+//! above the window is refused by all: so the proxy cuts, and says so. One client sends 64 when its own arithmetic finds the
+//! window full, and a call of 64 tokens is an empty answer. It must never touch what may be meant: health checks and
+//! benches ask for one token, and mean it.
 
 use crate::facts::PromptSize;
+
+/// What an agent gets whose limit is no wish.
+const NO_WISH: u64 = 4096;
+
+/// The least that an output limit can mean, if anything: with tools only, where the client's profile says that exactly `no_limit_at`
+/// tokens are what its arithmetic leaves, or the operator has set a `least` for it.
+#[must_use]
+pub fn floor(asked: Option<u64>, agent: bool, no_limit_at: Option<u64>, least: Option<u64>) -> Option<u64> {
+    let asked = asked.filter(|_| agent)?;
+    if no_limit_at == Some(asked) { Some(NO_WISH.max(least.unwrap_or(0))) } else { least }
+}
 
 /// The output limit to send instead of the asked one, or `None` if the asked one fits (or none was asked).
 ///
@@ -22,6 +34,15 @@ pub fn clamp(asked: Option<u64>, prompt: PromptSize, window: Option<u64>, margin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_an_agents_limit_that_cannot_be_meant_is_raised() {
+        assert_eq!(floor(Some(64), true, Some(64), None), Some(4096));
+        assert_eq!(floor(Some(64), false, Some(64), Some(1024)), None);
+        assert_eq!(floor(Some(1), true, Some(64), None), None);
+        assert_eq!(floor(Some(64), true, None, Some(1024)), Some(1024));
+        assert_eq!(floor(None, true, Some(64), Some(1024)), None);
+    }
 
     #[test]
     fn an_output_that_fits_is_left_alone() {

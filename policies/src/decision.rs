@@ -21,8 +21,10 @@ pub struct Settings {
 /// A named change of the request for one candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// The output limit becomes this many tokens.
+    /// The output limit is cut to this many tokens.
     LimitOutput(u64),
+    /// The output limit, which cannot be meant, is raised to this many tokens.
+    RaiseOutput(u64),
     /// A word stands in place of each picture.
     ReplaceImages,
 }
@@ -66,9 +68,15 @@ pub fn decide(request: &RequestFacts, backends: &[BackendFacts], settings: Setti
     let choices = routing.candidates.into_iter().map(|candidate| {
         let backend = backends.get(candidate.backend);
         let window = backend.and_then(|facts| facts.window);
-        let clamped = budget::clamp(request.output, request.prompt, window, settings.margin);
+        let wanted = request.wanted_output();
+        let output = budget::clamp(wanted, request.prompt, window, settings.margin).or(wanted);
+        let output = match (output, request.output) {
+            (Some(output), Some(asked)) if output < asked => Some(Rule::LimitOutput(output)),
+            (Some(output), Some(asked)) if output > asked => Some(Rule::RaiseOutput(output)),
+            _ => None,
+        };
         let blind = request.images == Images::Old && backend.is_some_and(|facts| !facts.images);
-        let rules = clamped.map(Rule::LimitOutput).into_iter().chain(blind.then_some(Rule::ReplaceImages));
+        let rules = output.into_iter().chain(blind.then_some(Rule::ReplaceImages));
         Choice { rules: rules.collect(), candidate }
     });
     Decision { choices: choices.collect(), refusals: routing.refusals }
@@ -104,6 +112,9 @@ impl Decision {
             match rule {
                 Rule::LimitOutput(tokens) => {
                     let _ = write!(text, ", output cut to {tokens}");
+                }
+                Rule::RaiseOutput(tokens) => {
+                    let _ = write!(text, ", output raised to {tokens}");
                 }
                 Rule::ReplaceImages => text.push_str(", pictures replaced by a word"),
             }

@@ -88,6 +88,8 @@ pub struct RequestFacts {
     pub prompt: PromptSize,
     /// Output tokens that the client asked for, if it said so.
     pub output: Option<u64>,
+    /// An output limit below this cannot be meant, and is raised to it ([`crate::budget::floor`]).
+    pub output_floor: Option<u64>,
     /// The images in the prompt.
     pub images: Images,
     /// Where the conversation has been.
@@ -107,6 +109,7 @@ impl RequestFacts {
         Self {
             prompt,
             output: None,
+            output_floor: None,
             images: Images::None,
             home: None,
             agent: false,
@@ -115,12 +118,18 @@ impl RequestFacts {
         }
     }
 
+    /// The output limit that is meant.
+    #[must_use]
+    pub fn wanted_output(&self) -> Option<u64> {
+        self.output.map(|asked| asked.max(self.output_floor.unwrap_or(0)))
+    }
+
     /// Output tokens to plan with. Agents ask for 32,000 or 65,536 whatever they need, and answer with a call of a few
     /// hundred; others mean what they say.
     #[must_use]
     pub fn expected_output(&self) -> u64 {
         const USUAL: u64 = 500;
-        match self.output {
+        match self.wanted_output() {
             Some(asked) if self.agent => asked.min(USUAL),
             Some(asked) => asked,
             None => USUAL,

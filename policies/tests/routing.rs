@@ -153,10 +153,12 @@ fn any_request() -> impl Strategy<Value = RequestFacts> {
     let images = prop_oneof![Just(Images::None), Just(Images::Old), Just(Images::New)];
     let home = proptest::option::of((0usize..6, 0u64..300_000))
         .prop_map(|home| home.map(|(backend, cached)| Home { backend, cached }));
-    (prompt, proptest::option::of(0u64..100_000), images, home, any::<bool>(), any::<bool>(), class).prop_map(
-        |(prompt, output, images, home, may_fill, agent, class)| RequestFacts {
+    let output = (proptest::option::of(0u64..100_000), proptest::option::of(0u64..5000));
+    (prompt, output, images, home, any::<bool>(), any::<bool>(), class).prop_map(
+        |(prompt, (output, output_floor), images, home, may_fill, agent, class)| RequestFacts {
             prompt,
             output,
+            output_floor,
             images,
             home,
             agent,
@@ -196,7 +198,7 @@ proptest! {
     }
 
     #[test]
-    fn an_output_is_only_ever_lowered_and_never_to_nothing(request in any_request(), fleet in prop::collection::vec(any_backend(), 1..6)) {
+    fn an_output_is_never_lowered_to_nothing_and_raised_only_below_its_floor(request in any_request(), fleet in prop::collection::vec(any_backend(), 1..6)) {
         use switchback_policies::decision::Rule;
         for choice in decide(&request, &fleet, SETTINGS).choices {
             for rule in choice.rules {
@@ -204,6 +206,10 @@ proptest! {
                     Rule::LimitOutput(tokens) => {
                         prop_assert!(tokens >= 1);
                         prop_assert!(request.output.is_some_and(|asked| tokens < asked));
+                    }
+                    Rule::RaiseOutput(tokens) => {
+                        prop_assert!(request.output.is_some_and(|asked| tokens > asked));
+                        prop_assert!(request.output_floor.is_some_and(|floor| tokens <= floor));
                     }
                     Rule::ReplaceImages => prop_assert_eq!(request.images, Images::Old),
                 }

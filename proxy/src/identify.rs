@@ -35,6 +35,10 @@ pub(crate) struct Client {
     pub(crate) backends: Option<Vec<usize>>,
     /// Longer prompts are refused, tokens.
     pub(crate) max_prompt: Option<u64>,
+    /// With tools, an output limit of exactly so many tokens is no wish.
+    pub(crate) no_limit_at: Option<u64>,
+    /// With tools, smaller output limits are raised to this.
+    pub(crate) min_output: Option<u64>,
     /// Members that replace the client's own, with their JSON.
     pub(crate) sampling: Vec<(String, String)>,
 }
@@ -63,6 +67,8 @@ pub(crate) fn identify(config: &Config, call: &Call, key: Option<&str>) -> Clien
         conversation: profile.conversation(&clues).map(str::to_owned),
         backends: None,
         max_prompt: None,
+        no_limit_at: profile.no_limit_at,
+        min_output: None,
         sampling: Vec::new(),
     };
     match config.clients.iter().find(|rule| matches(rule, &clues, profile, key)) {
@@ -84,6 +90,8 @@ impl Client {
             conversation: self.conversation,
             backends: rule.backends.clone(),
             max_prompt: rule.max_prompt,
+            no_limit_at: self.no_limit_at,
+            min_output: rule.min_output,
             sampling: rule.sampling.clone(),
         }
     }

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use switchback_parsers::chunk::Dialect;
 use switchback_parsers::request::ChatRequest;
+use switchback_policies::budget;
 use switchback_policies::client::Usage;
 use switchback_policies::decision::{Decision, Unserved, decide};
 use switchback_policies::facts::{BackendFacts, Home, Images, PromptSize, RequestFacts};
@@ -84,12 +85,15 @@ pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) 
     }
     let backend_facts: Vec<BackendFacts> = backends.iter().map(|backend| backend.facts()).collect();
     let measured = measure(call, &app.vocabularies, model, &backends, &backend_facts).await;
+    let output = call.request.as_ref().and_then(|request| request.output_limit());
+    let agent = call.request.as_ref().is_some_and(|request| request.tools().next().is_some());
     let facts = RequestFacts {
         prompt: measured.size,
-        output: call.request.as_ref().and_then(|request| request.output_limit()),
+        output,
+        output_floor: budget::floor(output, agent, client.no_limit_at, client.min_output),
         images: call.request.as_deref().map(images_of).unwrap_or_default(),
         home: home(app, session, &backends, measured.size),
-        agent: call.request.as_ref().is_some_and(|request| request.tools().next().is_some()),
+        agent,
         class: client.class,
         may_fill: arrival == Arrival::MayFill,
     };

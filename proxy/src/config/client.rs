@@ -13,6 +13,7 @@ pub(crate) struct ClientRule {
     /// Positions in the list of backends.
     pub(crate) backends: Option<Vec<usize>>,
     pub(crate) max_prompt: Option<u64>,
+    pub(crate) min_output: Option<u64>,
     pub(crate) class: Option<Class>,
     pub(crate) keep_alive: Option<KeepAlive>,
     pub(crate) usage: Option<Usage>,
@@ -70,6 +71,7 @@ pub(super) fn check(written: file::Client, backends: &[Backend], complaints: &mu
     ClientRule {
         backends: written.backends.map(|_| positions),
         max_prompt: written.max_prompt,
+        min_output: written.min_output,
         class: written.class.map(Into::into),
         keep_alive: written.keep_alive.map(Into::into),
         usage: written.usage.map(Into::into),

@@ -248,6 +248,7 @@ pub(super) struct Client {
     pub(super) when: When,
     pub(super) backends: Option<Vec<String>>,
     pub(super) max_prompt: Option<u64>,
+    pub(super) min_output: Option<u64>,
     pub(super) class: Option<Class>,
     pub(super) keep_alive: Option<KeepAlive>,
     pub(super) usage: Option<Usage>,

@@ -88,7 +88,8 @@ pub(crate) fn write(
     }
     for rule in &choice.rules {
         match rule {
-            Rule::LimitOutput(tokens) => limit_output(request, *tokens, &mut edits),
+            Rule::LimitOutput(tokens) => set_output(request, *tokens, |limit| limit > *tokens, &mut edits),
+            Rule::RaiseOutput(tokens) => set_output(request, *tokens, |limit| limit < *tokens, &mut edits),
             Rule::ReplaceImages => {
                 for image in request.messages().flat_map(|message| message.images()) {
                     edits.replace(image, NO_PICTURE);
@@ -125,9 +126,9 @@ fn is_auto(request: &ChatRequest) -> bool {
 }
 
 /// Under whichever names the client has set a limit.
-fn limit_output(request: &ChatRequest, tokens: u64, edits: &mut Edits) {
+fn set_output(request: &ChatRequest, tokens: u64, goes: impl Fn(u64) -> bool, edits: &mut Edits) {
     for member in ["max_tokens", "max_completion_tokens", "max_output_tokens"] {
-        if request.root().get(member).and_then(|limit| limit.as_u64()).is_some_and(|limit| limit > tokens) {
+        if request.root().get(member).and_then(|limit| limit.as_u64()).is_some_and(&goes) {
             edits.set(request.root(), member, tokens.to_string());
         }
     }

@@ -71,7 +71,7 @@ const WORDS: &[(&str, Becomes)] = &[
     ("overflow_breaker", Set(overflow_loop)),
     ("clamp_output_to_window", Always(Some(true))),
     ("window_margin_tokens", Set(|value, draft| draft.answer("window_margin", value.as_u64()?))),
-    ("min_output_tokens_with_tools", Later("a floor for the output limit")),
+    ("min_output_tokens_with_tools", Set(|value, draft| draft.everybody("min_output", value.as_u64()?))),
     ("min_output_tokens_for_thinking_model", Later("a floor for the output limit")),
     ("output_limit_field_upstream", Later("the name of the output limit")),
     // usage
@@ -139,7 +139,7 @@ fn keep_alive_style(value: &Value, draft: &mut Draft) -> Option<()> {
     match value.as_str()? {
         "by-client" => {}
         style @ ("comment" | "empty-delta") => {
-            draft.clients.push(format!("[[client]]\nname = \"everybody\"\nkeep_alive = \"{style}\"\n"));
+            draft.everybody.push(format!("keep_alive = \"{style}\""));
         }
         _ => return None,
     }
@@ -177,7 +177,8 @@ struct Draft {
     backend: Vec<String>,
     needs: Vec<String>,
     drop: Vec<String>,
-    clients: Vec<String>,
+    /// For each client.
+    everybody: Vec<String>,
     env: Vec<(String, String)>,
     unmapped: Vec<String>,
 }
@@ -205,6 +206,11 @@ impl Draft {
 
     fn backend(&mut self, key: &str, value: impl std::fmt::Display) -> Option<()> {
         self.backend.push(format!("{key} = {value}"));
+        Some(())
+    }
+
+    fn everybody(&mut self, key: &str, value: impl std::fmt::Display) -> Option<()> {
+        self.everybody.push(format!("{key} = {value}"));
         Some(())
     }
 
@@ -254,10 +260,10 @@ pub fn configuration(case: &Case, addresses: &[SocketAddr]) -> Configuration {
     let backends = backends(case, addresses, &mut draft);
     let server = draft.server.join("\n");
     let (failover, answer) = (draft.failover.join("\n"), draft.answer.join("\n"));
-    let (routing, clients) = (draft.routing.join("\n"), draft.clients.join("\n"));
+    let (routing, everybody) = (draft.routing.join("\n"), draft.everybody.join("\n"));
     let repair = draft.repair.join("\n");
     let toml = format!(
-        "[server]\nlisten = \"127.0.0.1:0\"\n{server}\n\n{backends}{models}{clients}[routing]\n{routing}\n\n[repair]\n{repair}\n\n[failover]\n{failover}\n\n[answer]\n{answer}\n\n\
+        "[server]\nlisten = \"127.0.0.1:0\"\n{server}\n\n{backends}{models}[[client]]\nname = \"everybody\"\n{everybody}\n\n[routing]\n{routing}\n\n[repair]\n{repair}\n\n[failover]\n{failover}\n\n[answer]\n{answer}\n\n\
          [probe]\ninterval = \"200ms\"\n",
         models = models(case)
     );
