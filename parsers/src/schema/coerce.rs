@@ -7,7 +7,7 @@ use serde_json::Value as Schema;
 
 use super::Coerced;
 use super::branches::{Branches, Types};
-use crate::json::{Kind, Value};
+use crate::json::{Kind, MAX_DEPTH, Value};
 use crate::json_repair::repair_object;
 
 /// As many notes are kept, since a list may need thousands.
@@ -26,8 +26,9 @@ pub(super) fn text_is_string(schema: &Branches<'_>) -> bool {
 pub(super) fn value_from_text(schema: &Branches<'_>, text: &str) -> String {
     if !text_is_string(schema)
         && let Some(json) = read_text(schema, text)
+        && let Some(coerced) = coerce_value(schema, &json, MAX_DEPTH - 1)
     {
-        return coerce_value(schema, &json).json;
+        return coerced.json;
     }
     Schema::from(text).to_string()
 }
@@ -112,16 +113,19 @@ fn number(text: &str, lax: bool) -> Option<String> {
 /// The arguments with the types of the schema; unchanged when they are no JSON object.
 pub(super) fn coerce(schema: &Branches<'_>, arguments: &str) -> Coerced {
     match Value::parse(arguments) {
-        Ok(value) if value.kind() == Kind::Object => coerce_value(schema, arguments),
-        _ => Coerced { json: arguments.to_owned(), notes: Vec::new() },
+        Ok(value) if value.kind() == Kind::Object => coerce_value(schema, arguments, MAX_DEPTH),
+        _ => None,
     }
+    .unwrap_or_else(|| Coerced { json: arguments.to_owned(), notes: Vec::new() })
 }
 
-fn coerce_value(schema: &Branches<'_>, json: &str) -> Coerced {
+/// `room`: so many levels may it have; `None` where it has more. Strings inside strings count, too: with them there is no
+/// end to how deep a value can be.
+fn coerce_value(schema: &Branches<'_>, json: &str, room: usize) -> Option<Coerced> {
     let mut splices = Vec::new();
     let mut notes = Vec::new();
     if let Ok(value) = Value::parse(json) {
-        walk(schema, value, "", &mut splices, &mut notes);
+        walk(schema, value, "", room, &mut splices, &mut notes)?;
     }
     let mut out = String::with_capacity(json.len());
     let mut done = 0;
@@ -131,31 +135,34 @@ fn coerce_value(schema: &Branches<'_>, json: &str) -> Coerced {
         done = range.end;
     }
     out.push_str(&json[done..]);
-    Coerced { json: out, notes }
+    Some(Coerced { json: out, notes })
 }
 
 fn walk(
     schema: &Branches<'_>,
     value: Value<'_>,
     path: &str,
+    room: usize,
     splices: &mut Vec<Splice>,
     notes: &mut Vec<String>,
-) {
+) -> Option<()> {
     match value.kind() {
         Kind::Object => {
+            let room = room.checked_sub(1)?;
             for member in value.members() {
                 let name = member.name();
                 let path = if path.is_empty() { name.to_string() } else { format!("{path}.{name}") };
-                walk(&schema.property(&name), member.value, &path, splices, notes);
+                walk(&schema.property(&name), member.value, &path, room, splices, notes)?;
             }
         }
         Kind::Array => {
+            let room = room.checked_sub(1)?;
             for (index, element) in value.elements().enumerate() {
-                walk(&schema.element(index), element, &format!("{path}[{index}]"), splices, notes);
+                walk(&schema.element(index), element, &format!("{path}[{index}]"), room, splices, notes)?;
             }
         }
         _ => {
-            if let Some(json) = scalar(schema, value) {
+            if let Some(json) = scalar(schema, value, room) {
                 if notes.len() < NOTES {
                     notes.push(format!("{path}: {} became {}", value.kind(), kind_of(&json)));
                 }
@@ -163,10 +170,11 @@ fn walk(
             }
         }
     }
+    Some(())
 }
 
 /// What a scalar becomes, if the schema does not allow it as it is.
-fn scalar(schema: &Branches<'_>, value: Value<'_>) -> Option<String> {
+fn scalar(schema: &Branches<'_>, value: Value<'_>, room: usize) -> Option<String> {
     let types = schema.types();
     if types.any {
         return None;
@@ -174,7 +182,7 @@ fn scalar(schema: &Branches<'_>, value: Value<'_>) -> Option<String> {
     match value.kind() {
         Kind::String if !types.string => {
             let json = read_text(schema, &value.as_str()?)?;
-            Some(coerce_value(schema, &json).json)
+            Some(coerce_value(schema, &json, room)?.json)
         }
         Kind::Number if !types.number && !types.integer => match value.raw() {
             raw if types.string => Some(format!("\"{raw}\"")),

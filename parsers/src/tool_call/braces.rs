@@ -6,7 +6,7 @@ use super::grammar::{Context, Step, blanks, name_length, starts_with_any};
 use super::json_block::{self, Body};
 use super::normalise::{self, quoted};
 use super::pythonic::Stop;
-use super::values::Values;
+use super::values::{DEPTH, Values};
 
 /// Reads `call:NAME{…}` from `at` on, then one of the closers.
 pub(crate) fn call(text: &str, at: usize, quote: &str, closers: &[&str], ctx: Context<'_>) -> Step {
@@ -37,7 +37,7 @@ pub(crate) fn call(text: &str, at: usize, quote: &str, closers: &[&str], ctx: Co
             }
         }
     } else {
-        let mut reader = Reader { text, at: from + 1, quote };
+        let mut reader = Reader { text, at: from + 1, quote, depth: 1 };
         let mut values = Values::new(name, ctx.tools);
         match reader.members(Some(&mut values)) {
             Ok(_) => (values.call(), reader.at),
@@ -57,6 +57,8 @@ struct Reader<'t> {
     text: &'t str,
     at: usize,
     quote: &'t str,
+    /// Containers that are open.
+    depth: usize,
 }
 
 impl Reader<'_> {
@@ -116,22 +118,14 @@ impl Reader<'_> {
             self.at += end + self.quote.len();
             return Ok(Value::Text(text));
         }
-        if self.eat("{") {
-            return self.members(None).map(Value::Json);
-        }
-        if self.eat("[") {
-            let mut items = Vec::new();
-            loop {
-                self.skip();
-                if self.eat("]") {
-                    return Ok(Value::Json(format!("[{}]", items.join(", "))));
-                }
-                items.push(self.value()?.json());
-                self.skip();
-                if !self.eat(",") && !self.rest().starts_with(']') {
-                    return Err(if self.rest().is_empty() { Stop::Short } else { Stop::Bad });
-                }
+        if self.rest().starts_with(['{', '[']) {
+            if self.depth >= DEPTH {
+                return Err(Stop::Bad);
             }
+            self.depth += 1;
+            let json = if self.eat("{") { self.members(None) } else { self.items() }?;
+            self.depth -= 1;
+            return Ok(Value::Json(json));
         }
         let end = self.rest().find([',', '}', ']']).ok_or(Stop::Short)?;
         let bare = &self.rest()[..end];
@@ -141,6 +135,23 @@ impl Reader<'_> {
         let bare = bare.trim().to_owned();
         self.at += end;
         Ok(Value::Bare(bare))
+    }
+
+    /// An array from its bracket on, as JSON.
+    fn items(&mut self) -> Result<String, Stop> {
+        self.at += 1;
+        let mut items = Vec::new();
+        loop {
+            self.skip();
+            if self.eat("]") {
+                return Ok(format!("[{}]", items.join(", ")));
+            }
+            items.push(self.value()?.json());
+            self.skip();
+            if !self.eat(",") && !self.rest().starts_with(']') {
+                return Err(if self.rest().is_empty() { Stop::Short } else { Stop::Bad });
+            }
+        }
     }
 }
 

@@ -2,15 +2,12 @@
 
 use memchr::memchr_iter;
 
-use super::formats::Format;
-use super::grammar::{End, loose_blanks, may_become, starts_with_any};
-use super::long::{Flow, Target};
+use super::formats::{Format, LEAKS};
+use super::grammar::{End, loose_blanks, may_be_blank, may_become, starts_with_any, window};
+use super::long::{Flow, HELD, Target};
 use super::normalise::quoted;
-use super::xml_block::{closed_by, strip_newlines};
-use super::xml_head::{Head, PARAMETERS, head};
-
-/// A closing tag, or the opening of the next parameter, is shorter than this.
-const TAG: usize = 512;
+use super::xml_block::{Next, closed_by, may_close, strip_newlines};
+use super::xml_head::{FUNCTIONS, Head, PARAMETERS, TAG, assigns, head};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
@@ -22,17 +19,50 @@ enum State {
     Value(String),
 }
 
+/// What is open inside the value.
+#[derive(Debug, Clone, Copy, Default)]
+struct Inside {
+    blocks: usize,
+    parameters: usize,
+    /// A closer came that nothing had opened, and the value went on.
+    closed: bool,
+}
+
+/// Where a value ends.
+enum Scan {
+    /// Its bytes, and those with its closing tag.
+    Ends(usize, usize),
+    /// So many bytes are certain to be in it; what is open behind them.
+    Certain(usize, Inside),
+    Broken,
+}
+
 #[derive(Debug)]
 pub(crate) struct XmlStream {
     pub(crate) name: String,
     state: State,
     first: bool,
+    inside: Inside,
+    /// The parameters so far.
+    keys: Vec<String>,
+    /// The open one's name follows an `=` at once.
+    assigned: bool,
+    tags: Box<Tags>,
     /// One newline on each side of a value is framing.
     framed: bool,
     opened: bool,
+    format: &'static Format,
+}
+
+/// The tags of the call.
+#[derive(Debug)]
+struct Tags {
+    /// What an opening tag of a parameter begins with.
+    own: String,
+    /// What an opening tag of the block begins with.
+    opening: String,
     function: String,
     parameters: [String; 2],
-    format: &'static Format,
 }
 
 /// Where the parameters begin.
@@ -42,14 +72,22 @@ pub(crate) fn start(text: &str, at: usize) -> usize {
 
 impl XmlStream {
     pub(crate) fn new(prefix: &str, element: &str, opened: bool, format: &'static Format) -> Self {
+        let tags = Tags {
+            own: format!("<{prefix}param"),
+            opening: format!("<{prefix}{element}"),
+            function: format!("</{prefix}{element}>"),
+            parameters: PARAMETERS.map(|parameter| format!("</{prefix}{parameter}>")),
+        };
         Self {
             name: String::new(),
             state: State::Between,
             first: true,
+            inside: Inside::default(),
+            keys: Vec::new(),
+            assigned: false,
+            tags: Box::new(tags),
             framed: element == "function",
             opened,
-            function: format!("</{prefix}{element}>"),
-            parameters: PARAMETERS.map(|parameter| format!("</{prefix}{parameter}>")),
             format,
         }
     }
@@ -65,9 +103,13 @@ impl XmlStream {
                 self.state = State::Text { begun: true };
                 Flow::Used(if self.framed { framing } else { 0 })
             }
-            State::Text { begun: true } => self.text(rest, target, out),
+            State::Text { begun: true } => self.text(rest, end, target, out),
             State::Value(key) => {
-                let Some((length, used)) = self.value_end(rest, target) else { return Flow::Hold };
+                let (length, used) = match self.scan(rest, end, target) {
+                    Scan::Ends(length, used) => (length, used),
+                    Scan::Certain(..) => return Flow::Hold,
+                    Scan::Broken => return Flow::Broken,
+                };
                 let value = &rest[..length];
                 let value = if self.framed { strip_newlines(value) } else { value };
                 let typed = target.tool.map(|tool| tool.value_from_text(&key, value));
@@ -85,17 +127,18 @@ impl XmlStream {
             out.push('}');
             Flow::Done(used)
         };
-        if inner.starts_with(&self.function) {
-            return close(at + self.function.len(), out);
+        if inner.starts_with(&self.tags.function) {
+            return close(at + self.tags.function.len(), out);
         }
-        if let Some(surplus) = self.parameters.iter().find(|surplus| inner.starts_with(surplus.as_str())) {
+        if let Some(surplus) = self.tags.parameters.iter().find(|surplus| inner.starts_with(surplus.as_str()))
+        {
             return Flow::Used(at + surplus.len());
         }
         let closers = starts_with_any(inner, self.format.closers);
         if self.opened && (closers.is_ok() || starts_with_any(inner, self.format.openers).is_ok()) {
             return close(at, out);
         }
-        if end == End::Stop && (inner.is_empty() || may_become(inner, &self.function)) {
+        if end == End::Stop && (inner.is_empty() || may_become(inner, &self.tags.function)) {
             return close(rest.len(), out);
         }
         match head(inner, PARAMETERS, |key| target.tool.is_some_and(|tool| tool.has_parameter(key))) {
@@ -103,6 +146,11 @@ impl XmlStream {
                 let separator = if self.first { "" } else { ", " };
                 out.push_str(&format!("{separator}{}: ", quoted(&name)));
                 self.first = false;
+                self.inside = Inside::default();
+                self.assigned = assigns(&inner[..length]);
+                if !self.keys.contains(&name) {
+                    self.keys.push(name.clone());
+                }
                 let loose = attributes.iter().any(|(key, flag)| key == "string" && flag == "false");
                 if target.is_string(&name) && !loose {
                     out.push('"');
@@ -115,7 +163,12 @@ impl XmlStream {
             Head::Bad => Flow::Broken,
             Head::More => Flow::Hold,
             Head::No => {
-                let tags = self.parameters.iter().map(String::as_str).chain([self.function.as_str(), "\\n"]);
+                let tags = self
+                    .tags
+                    .parameters
+                    .iter()
+                    .map(String::as_str)
+                    .chain([self.tags.function.as_str(), "\\n"]);
                 let tags = tags.chain(self.format.closers.iter().copied());
                 let undecided = inner.is_empty() || tags.into_iter().any(|tag| may_become(inner, tag));
                 if undecided { Flow::Hold } else { Flow::Broken }
@@ -123,55 +176,198 @@ impl XmlStream {
         }
     }
 
-    /// Bytes of the value, and bytes with its closing tag.
-    fn value_end(&self, rest: &str, target: Target<'_>) -> Option<(usize, usize)> {
+    fn closer(&self, tag: &str) -> Option<usize> {
+        self.tags.parameters.iter().find_map(|closer| closed_by(tag, closer))
+    }
+
+    /// What stands behind the closing tag of a parameter, as for short calls.
+    fn next(&self, rest: &str, end: End, target: Target<'_>) -> Next {
+        let closers = starts_with_any(rest, self.format.closers);
+        let openers = starts_with_any(rest, self.format.openers);
+        let stopped = end == End::Stop && (rest.is_empty() || may_become(rest, &self.tags.function));
+        if rest.starts_with(&self.tags.function)
+            || stopped
+            || (self.opened && (closers.is_ok() || openers.is_ok()))
+        {
+            return Next::Ends;
+        }
         let declared = |key: &str| target.tool.is_some_and(|tool| tool.has_parameter(key));
-        for at in memchr_iter(b'<', rest.as_bytes()) {
-            let tag = &rest[at..];
-            if let Some(length) = self.parameters.iter().find_map(|closer| closed_by(tag, closer)) {
-                return Some((at, at + length));
-            }
-            let line_start = rest[..at].trim_end_matches([' ', '\t']).ends_with('\n');
-            if line_start
-                && matches!(head(tag, PARAMETERS, declared), Head::Is { name, .. } if declared(&name))
-            {
-                return Some((at, at));
+        match head(window(rest, TAG), PARAMETERS, declared) {
+            Head::Is { name, .. } if self.keys.contains(&name) => Next::Repeats,
+            Head::Is { .. } => Next::Goes,
+            Head::More => Next::Open,
+            Head::Bad => Next::Other,
+            Head::No => {
+                let mut tags = self.tags.parameters.iter().chain([&self.tags.function]);
+                let partial = may_be_blank(rest) || closers == Err(true) || openers == Err(true);
+                if partial || tags.any(|tag| may_close(rest, tag)) { Next::Open } else { Next::Other }
             }
         }
-        None
+    }
+
+    /// The block ends here, and nothing follows it; none while that is open.
+    fn ends_answer(&self, rest: &str, end: End) -> Option<bool> {
+        let Some(after) = rest.strip_prefix(&self.tags.function).map(str::trim_start) else {
+            return Some(false);
+        };
+        let behind = match starts_with_any(after, self.format.closers) {
+            Ok(closer) => after[closer.len()..].trim_start(),
+            Err(true) if !end.is_end() => return None,
+            Err(_) => after,
+        };
+        match starts_with_any(behind, LEAKS) {
+            _ if behind.is_empty() => (end == End::Stop).then_some(true),
+            Ok(_) => Some(true),
+            Err(may) => (!may).then_some(false),
+        }
+    }
+
+    /// A block of the same kind begins here, as it stands in a value that shows one; none while that is open.
+    fn opens_block(&self, tag: &str) -> Option<bool> {
+        if !tag.starts_with(&self.tags.opening) {
+            return (!may_become(tag, &self.tags.opening)).then_some(false);
+        }
+        let length = match head(window(tag, TAG), FUNCTIONS, |_| false) {
+            Head::Is { length, .. } => length,
+            Head::More => return None,
+            _ => return Some(false),
+        };
+        let inside = &tag[length + loose_blanks(&tag[length..])..];
+        match head(window(inside, TAG), PARAMETERS, |_| false) {
+            _ if inside.starts_with(&self.tags.function) => Some(true),
+            _ if may_be_blank(inside) || may_become(inside, &self.tags.function) => None,
+            Head::More => None,
+            shown => Some(matches!(shown, Head::Is { .. })),
+        }
+    }
+
+    /// The parameter that begins in front of this text ends the value, which has lost its closing tag; none while that is open.
+    fn is_lost(&self, key: &str, body: &str, end: End, target: Target<'_>) -> Option<bool> {
+        let near = window(body, HELD);
+        for at in memchr_iter(b'<', near.as_bytes()) {
+            let Some(length) = self.closer(&near[at..]) else { continue };
+            let behind = at + length + loose_blanks(&body[at + length..]);
+            // Two closers: one is that of the parameter which the value shows.
+            return match self.next(&body[behind..], end, target) {
+                _ if self.closer(&body[behind..]).is_some() => Some(false),
+                Next::Open => None,
+                next => Some(!matches!(next, Next::Other)),
+            };
+        }
+        let required = target.tool.is_some_and(|tool| tool.required().any(|known| known == key));
+        (near.len() < body.len()).then_some(required)
+    }
+
+    /// Looks for the end of the value.
+    fn scan(&self, rest: &str, end: End, target: Target<'_>) -> Scan {
+        let declared = |key: &str| target.tool.is_some_and(|tool| tool.has_parameter(key));
+        let (mut inside, mut skip) = (self.inside, 0);
+        for at in memchr_iter(b'<', rest.as_bytes()) {
+            let tag = &rest[at..];
+            if at < skip {
+                continue;
+            }
+            if let Some(length) = self.closer(tag) {
+                let mut chain = vec![(at, at + length)];
+                skip = at + length;
+                let behind = loop {
+                    let next = skip + loose_blanks(&rest[skip..]);
+                    let Some(length) = self.closer(&rest[next..]) else { break &rest[next..] };
+                    skip = next + length;
+                    chain.push((next, skip));
+                };
+                let nth = inside.parameters.min(chain.len() - 1);
+                match self.next(behind, end, target) {
+                    Next::Open => return Scan::Certain(at, inside),
+                    Next::Ends if inside.blocks > 0 => match self.ends_answer(behind, end) {
+                        None => return Scan::Certain(at, inside),
+                        Some(true) => return Scan::Ends(chain[0].0, chain[0].1),
+                        Some(false) => {}
+                    },
+                    _ if inside.blocks > 0 => {}
+                    Next::Ends | Next::Goes => return Scan::Ends(chain[nth].0, chain[nth].1),
+                    Next::Repeats if inside.parameters < chain.len() => {
+                        return Scan::Ends(chain[nth].0, chain[nth].1);
+                    }
+                    Next::Repeats | Next::Other => {
+                        inside.closed |= inside.parameters < chain.len();
+                        inside.parameters = inside.parameters.saturating_sub(chain.len());
+                    }
+                }
+                continue;
+            }
+            if let Some(after) = tag.strip_prefix(&self.tags.function).map(str::trim_start) {
+                if inside.blocks > 0 {
+                    inside.blocks -= 1;
+                } else if inside.closed {
+                    // A closer with words behind it, then the block's end: nobody can tell where the value ended.
+                    match starts_with_any(after, self.format.closers) {
+                        Ok(_) => return Scan::Broken,
+                        Err(may) if self.opened && (may || after.is_empty()) => {
+                            return Scan::Certain(at, inside);
+                        }
+                        Err(_) if !self.opened => return Scan::Broken,
+                        Err(_) => {}
+                    }
+                }
+                continue;
+            }
+            if may_become(tag, &self.tags.function)
+                || self.tags.parameters.iter().any(|closer| may_close(tag, closer))
+            {
+                return Scan::Certain(at, inside);
+            }
+            match self.opens_block(tag) {
+                None => return Scan::Certain(at, inside),
+                Some(true) => inside.blocks += 1,
+                Some(false) => match head(window(tag, TAG), PARAMETERS, declared) {
+                    Head::More => return Scan::Certain(at, inside),
+                    Head::Is { name, length, .. } if inside.blocks == 0 => {
+                        let line_start = rest[..at].trim_end_matches([' ', '\t']).ends_with('\n');
+                        let own = tag.starts_with(&self.tags.own) && assigns(&tag[..length]) == self.assigned;
+                        // The closing tag was lost: a parameter that is still to come begins on a line of its own.
+                        let may = line_start && own && !inside.closed;
+                        if may && declared(&name) && !self.keys.contains(&name) {
+                            match self.is_lost(&name, &tag[length..], end, target) {
+                                None => return Scan::Certain(at, inside),
+                                Some(true) => return Scan::Ends(at, at),
+                                Some(false) => {}
+                            }
+                        }
+                        inside.parameters += 1;
+                    }
+                    _ => {}
+                },
+            }
+        }
+        Scan::Certain(rest.len(), inside)
     }
 
     /// As much of a text value as is certain; the last newline waits for what follows it.
-    fn text(&mut self, rest: &str, target: Target<'_>, out: &mut String) -> Flow {
+    fn text(&mut self, rest: &str, end: End, target: Target<'_>, out: &mut String) -> Flow {
         let mut escape = |text: &str| {
             let json = quoted(text);
             out.push_str(&json[1..json.len() - 1]);
         };
-        if let Some((length, used)) = self.value_end(rest, target) {
-            let value = &rest[..length];
-            let value = if self.framed { strip_last_newline(value) } else { value };
-            escape(value);
-            out.push('"');
-            self.state = State::Between;
-            return Flow::Used(used);
+        match self.scan(rest, end, target) {
+            Scan::Broken => Flow::Broken,
+            Scan::Ends(length, used) => {
+                let value = &rest[..length];
+                escape(if self.framed { strip_last_newline(value) } else { value });
+                out.push('"');
+                self.state = State::Between;
+                Flow::Used(used)
+            }
+            Scan::Certain(length, inside) => {
+                let certain = strip_last_newline(rest[..length].trim_end_matches([' ', '\t']));
+                if certain.is_empty() {
+                    return Flow::Hold;
+                }
+                escape(certain);
+                self.inside = inside;
+                Flow::Used(certain.len())
+            }
         }
-        let declared = |key: &str| target.tool.is_some_and(|tool| tool.has_parameter(key));
-        let near = rest.len().saturating_sub(TAG);
-        let near = (near..=rest.len()).find(|at| rest.is_char_boundary(*at)).unwrap_or(rest.len());
-        let open = memchr_iter(b'<', &rest.as_bytes()[near..]).map(|at| near + at).find(|at| {
-            let tag = &rest[*at..];
-            let closing =
-                |closer: &String| tag.starts_with(closer.trim_end_matches('>')) && !tag.contains(['>', '\n']);
-            self.parameters.iter().any(|closer| may_become(tag, closer) || closing(closer))
-                || matches!(head(tag, PARAMETERS, declared), Head::More)
-        });
-        let certain = &rest[..open.unwrap_or(rest.len())];
-        let certain = strip_last_newline(certain.trim_end_matches([' ', '\t']));
-        if certain.is_empty() {
-            return Flow::Hold;
-        }
-        escape(certain);
-        Flow::Used(certain.len())
     }
 }
 

@@ -1,11 +1,15 @@
 //! Calls written as Python: `f(a=1, b="x")`, in a list, in tags, or one a line.
 //!
 //! Literals only: a name or an expression as a value is program text, not a call. A quote inside a string of the same quotes is
-//! read as one that ends nothing unless punctuation follows, which leaves one reading.
+//! read as text only if that leaves one reading: it stands in a word, or is one of a pair around text, no punctuation follows
+//! it, and Python could not go on there.
 
 use super::grammar::{Call, Context, Step, blanks, name_length, starts_with_any};
 use super::normalise::quoted;
-use super::values::Values;
+use super::values::{DEPTH, Values};
+
+/// What may stand behind or before a string in an expression.
+const KEYWORDS: &[&str] = &["if", "else", "or", "and", "in", "not", "is", "for", "await", "lambda"];
 
 /// Why reading stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +38,7 @@ pub(crate) fn calls(text: &str, at: usize, closers: &[&str], ctx: Context<'_>) -
 }
 
 fn read(text: &str, at: usize, ctx: Context<'_>) -> Result<(Vec<Call>, usize), Stop> {
-    let mut cursor = Cursor { text, at };
+    let mut cursor = Cursor { text, at, depth: 1 };
     let list = cursor.eat('[');
     let mut calls = Vec::new();
     loop {
@@ -107,6 +111,8 @@ fn call(cursor: &mut Cursor<'_>, ctx: Context<'_>) -> Result<Call, Stop> {
 struct Cursor<'t> {
     text: &'t str,
     at: usize,
+    /// Containers that are open, the call's own arguments among them.
+    depth: usize,
 }
 
 impl<'t> Cursor<'t> {
@@ -132,9 +138,17 @@ fn value(cursor: &mut Cursor<'_>) -> Result<String, Stop> {
     match cursor.rest().chars().next() {
         None => Err(Stop::Short),
         Some(quote @ ('"' | '\'')) => string(cursor, quote),
-        Some('[') => sequence(cursor, ']'),
-        Some('(') => sequence(cursor, ')'),
-        Some('{') => dictionary(cursor),
+        Some('[' | '(' | '{') if cursor.depth >= DEPTH => Err(Stop::Bad),
+        Some(opener @ ('[' | '(' | '{')) => {
+            cursor.depth += 1;
+            let json = match opener {
+                '[' => sequence(cursor, ']'),
+                '(' => sequence(cursor, ')'),
+                _ => dictionary(cursor),
+            }?;
+            cursor.depth -= 1;
+            Ok(json)
+        }
         Some(_) => scalar(cursor),
     }
 }
@@ -149,8 +163,16 @@ fn sequence(cursor: &mut Cursor<'_>, closer: char) -> Result<String, Stop> {
         }
         items.push(value(cursor)?);
         cursor.skip();
-        if !cursor.eat(',') && !cursor.rest().starts_with(closer) {
+        if cursor.eat(',') {
+            continue;
+        }
+        if !cursor.rest().starts_with(closer) {
             return Err(if cursor.rest().is_empty() { Stop::Short } else { Stop::Bad });
+        }
+        // Parentheses around one value, without a comma, are just that value.
+        if let ([_], ')') = (items.as_slice(), closer) {
+            cursor.at += 1;
+            return Ok(items.remove(0));
         }
     }
 }
@@ -226,6 +248,8 @@ fn string(cursor: &mut Cursor<'_>, quote: char) -> Result<String, Stop> {
     let start = cursor.at + 1;
     let bytes = cursor.text.as_bytes();
     let mut at = start;
+    // Behind the inner quote that has no partner yet.
+    let mut open = None;
     loop {
         let found = bytes.get(at..).and_then(|rest| memchr::memchr2(quote as u8, b'\\', rest));
         at += found.ok_or(Stop::Short)?;
@@ -237,10 +261,62 @@ fn string(cursor: &mut Cursor<'_>, quote: char) -> Result<String, Stop> {
         if matches!(next, b',' | b')' | b']' | b'}' | b':') {
             break;
         }
+        let (before, behind) = (&cursor.text[..at], &cursor.text[at + 1..]);
+        open = match open {
+            None if quote == '\'' && in_word(before, behind)? => None,
+            None if behind.starts_with(|c: char| c.is_whitespace() || matches!(c, '"' | '\'')) => {
+                return Err(Stop::Bad);
+            }
+            None => Some(at + 1),
+            Some(from) => {
+                let inner = &cursor.text[from..at];
+                if inner.ends_with(char::is_whitespace) || joins(inner) {
+                    return Err(Stop::Bad);
+                }
+                None
+            }
+        };
         at += 1;
+    }
+    if open.is_some() {
+        return Err(Stop::Bad);
     }
     cursor.at = at + 1;
     Ok(quoted(&unescape(&cursor.text[start..at])))
+}
+
+/// Whether an apostrophe stands inside a word: not where a keyword, or the prefix of a string, follows instead.
+fn in_word(before: &str, behind: &str) -> Result<bool, Stop> {
+    if !before.ends_with(char::is_alphanumeric) || !behind.starts_with(char::is_alphanumeric) {
+        return Ok(false);
+    }
+    let length = behind.find(|c: char| !c.is_alphanumeric()).ok_or(Stop::Short)?;
+    let (word, rest) = behind.split_at(length);
+    let program = KEYWORDS.contains(&word) || (rest.starts_with(['"', '\'']) && is_prefix(word));
+    Ok(!program)
+}
+
+/// Whether Python would read this text between two strings as what makes one expression of them: `+`, `if x ==`, `.join(`, `f`.
+fn joins(text: &str) -> bool {
+    let joint = |c: char| "+-*/%@&|^<>=!.,:;([{~".contains(c);
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    let (first, behind) = text.split_at(text.find(|c| !word(c)).unwrap_or(text.len()));
+    // `3or` is a number and a keyword.
+    let last = text[text.trim_end_matches(word).len()..].trim_start_matches(|c: char| c.is_ascii_digit());
+    let string = behind.starts_with(['"', '\'']) && is_prefix(first);
+    let goes_on = text.starts_with(joint) || KEYWORDS.contains(&first) || string;
+    let expects = text.ends_with(|c| joint(c) || matches!(c, '"' | '\''))
+        || KEYWORDS.contains(&last)
+        || is_prefix(last);
+    is_prefix(text) || (goes_on && expects)
+}
+
+/// The letters before a string that change how it is read.
+fn is_prefix(word: &str) -> bool {
+    matches!(
+        word.to_ascii_lowercase().as_str(),
+        "r" | "b" | "u" | "f" | "t" | "br" | "rb" | "fr" | "rf" | "tr" | "rt"
+    )
 }
 
 fn unescape(text: &str) -> String {

@@ -29,7 +29,7 @@ pub(crate) fn minimax3(text: &str, at: usize) -> impl Fn(Context<'_>) -> Step {
                         at = end;
                     }
                     Err(true) => return Step::More,
-                    Err(false) => return Step::Not(M3.len()),
+                    Err(false) => return extent(text, end),
                 },
                 Err(true) if text.len() == at && ctx.end.is_end() && !calls.is_empty() => {
                     return Step::Calls(calls, at);
@@ -40,6 +40,20 @@ pub(crate) fn minimax3(text: &str, at: usize) -> impl Fn(Context<'_>) -> Step {
             }
         }
     }
+}
+
+/// A call that had begun and cannot be read is text up to its wrapper's closer: none of it may run.
+fn extent(text: &str, at: usize) -> Step {
+    let mut depth = 0usize;
+    for (found, _) in text[at..].match_indices(M3) {
+        match tag(text, at + found) {
+            Ok(("tool_call", _)) => depth += 1,
+            Ok(("/tool_call", end)) if depth == 0 => return Step::Not(end),
+            Ok(("/tool_call", _)) => depth -= 1,
+            _ => {}
+        }
+    }
+    Step::More
 }
 
 /// A prefixed tag at `at`: what stands between its brackets, and where it ends. `Err(true)`: the text is too short.

@@ -3,10 +3,15 @@
 //! The schema alone gives a value its type; a parameter that it does not know stays text. A repeated parameter keeps its first
 //! place and its last value.
 
+use crate::json::MAX_DEPTH;
 use crate::schema::{Tool, ToolSet};
 
 use super::grammar::Call;
 use super::normalise::{self, quoted};
+
+/// Containers inside each other at most, the arguments' own object being the first: readers that call themselves stop here,
+/// since the stack is finite; strict JSON parsers of clients do as well.
+pub(crate) const DEPTH: usize = MAX_DEPTH - 1;
 
 /// The arguments of one call, in order.
 #[derive(Debug)]

@@ -1,9 +1,14 @@
-//! What stands behind a wrapper's opener. The tag does not name the grammar: the next bytes do.
+//! What stands behind a wrapper's opener. The tag does not name the grammar: the next bytes do. Function blocks, one after the
+//! other, come with or without one.
+
+use std::cell::Cell;
+
+use memchr::memchr_iter;
 
 use super::formats::{self, Format};
-use super::grammar::{Context, Step, loose_blanks, may_be_blank, name_length, starts_with_any};
+use super::grammar::{Context, End, Step, loose_blanks, may_be_blank, name_length, starts_with_any};
 use super::json_block;
-use super::xml_block::{self, Wrapper};
+use super::xml_block::{Function, function};
 use super::xml_head::{FUNCTIONS, Head, head};
 use super::{keyed, pythonic};
 
@@ -58,7 +63,7 @@ fn tagged(text: &str, from: usize, format: &'static Format, ctx: Context<'_>) ->
     match head(rest, FUNCTIONS, |name| ctx.tools.resolve(name).is_some()) {
         Head::Is { .. } => {
             let wrapper = Wrapper { opened: true, openers: format.openers, closers: format.closers };
-            return xml_block::functions(text, from, wrapper, ctx);
+            return functions(text, from, wrapper, ctx);
         }
         Head::More if !ctx.end.is_end() => return Step::More,
         Head::More => return Step::More,
@@ -89,4 +94,70 @@ pub(crate) fn section(text: &str, at: usize, format: &'static Format, ctx: Conte
         Err(true) => Step::More,
         Err(false) => Step::Not(at),
     }
+}
+
+/// Reads function blocks from `at` on. `wrapper`: the tag around them, whose opener came (`true`) or may have been lost.
+pub(crate) fn functions(text: &str, at: usize, wrapper: Wrapper, ctx: Context<'_>) -> Step {
+    let (mut calls, start, mut at) = (Vec::new(), at, at);
+    let counts = Cell::new(true);
+    loop {
+        match function(text, at, wrapper, &counts, ctx) {
+            Function::More if ctx.end == End::Cut && !calls.is_empty() => return Step::CutAfter(calls),
+            Function::More => return Step::More,
+            Function::Broken(closer) if calls.is_empty() => {
+                return extent(text, start, wrapper, &closer);
+            }
+            Function::Bad if calls.is_empty() => return Step::Not(start.max(1)),
+            Function::Bad | Function::Broken(_) => return Step::Calls(calls, at),
+            Function::Is(call, end) => {
+                calls.push(call);
+                at = end;
+            }
+        }
+        if !wrapper.opened {
+            return Step::Calls(calls, at);
+        }
+        let end = at + loose_blanks(&text[at..]);
+        let rest = &text[end..];
+        match starts_with_any(rest, wrapper.closers) {
+            Ok(closer) => return Step::Calls(calls, end + closer.len()),
+            Err(may) if !ctx.end.is_end() && (may || may_be_blank(rest)) => return Step::More,
+            Err(_) => {}
+        }
+        match head(rest, FUNCTIONS, |name| ctx.tools.resolve(name).is_some()) {
+            Head::More if !ctx.end.is_end() => return Step::More,
+            Head::Is { .. } => at = end,
+            _ => return Step::Calls(calls, at),
+        }
+    }
+}
+
+/// The tags around function blocks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wrapper {
+    pub(crate) opened: bool,
+    pub(crate) openers: &'static [&'static str],
+    pub(crate) closers: &'static [&'static str],
+}
+
+/// What a block that cannot be read encloses is text: none of it may run. Without a closer that is all the rest.
+fn extent(text: &str, start: usize, wrapper: Wrapper, closer: &str) -> Step {
+    let own = [closer];
+    let closers = if wrapper.opened && !wrapper.closers.is_empty() { wrapper.closers } else { &own[..] };
+    let bare = closer.replace(['/', '>'], "");
+    let bare = [bare.as_str()];
+    let openers = if closers == own { &bare[..] } else { wrapper.openers };
+    let mut depth = usize::from(closers == own);
+    for found in memchr_iter(b'<', &text.as_bytes()[start..]) {
+        let rest = &text[start + found..];
+        if let Ok(closer) = starts_with_any(rest, closers) {
+            if depth <= usize::from(closers == own) {
+                return Step::Not(start + found + closer.len());
+            }
+            depth -= 1;
+        } else if starts_with_any(rest, openers).is_ok() {
+            depth += 1;
+        }
+    }
+    Step::More
 }

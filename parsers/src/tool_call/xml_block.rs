@@ -1,125 +1,123 @@
 //! Calls written as XML-like blocks: Qwen3-Coder and its heirs, invoke blocks (MiniMax M2, DeepSeek V3.2, Step3), MiniCPM.
 //!
-//! A value goes verbatim up to the closing tag of its parameter; tags inside it are data. Typing is the schema's. Damage by
-//! speculative decoding is mended only where the split lands on a declared name.
+//! A value goes verbatim up to the closing tag of its parameter behind which the block goes on; tags inside it are data, and so
+//! are whole blocks, whose closers are counted. Typing is the schema's. Damage by speculative decoding is mended only where the split lands on a
+//! declared name; a lost closing tag only if the text cannot be read without.
+
+use std::cell::Cell;
 
 use memchr::memchr_iter;
 
-use super::grammar::{Call, Context, End, Step, loose_blanks, may_be_blank, may_become, starts_with_any};
+use super::grammar::{Call, Context, End, loose_blanks, may_be_blank, may_become, window};
 use super::json_block::{self, Body};
 use super::normalise;
 use super::values::Values;
-use super::xml_head::{FUNCTIONS, Head, PARAMETERS, head};
+pub(crate) use super::wrapper::{Wrapper, functions};
+use super::xml_head::{FUNCTIONS, Head, PARAMETERS, TAG, Tags, assigns, head};
+pub(crate) use super::xml_head::{Next, closed_by, may_close};
 
-/// Reads function blocks from `at` on. `wrapper`: the tag around them, whose opener came (`true`) or may have been lost.
-pub(crate) fn functions(text: &str, at: usize, wrapper: Wrapper, ctx: Context<'_>) -> Step {
-    let (mut calls, start, mut at) = (Vec::new(), at, at);
-    loop {
-        match function(text, at, wrapper, ctx) {
-            Function::More if ctx.end == End::Cut && !calls.is_empty() => return Step::CutAfter(calls),
-            Function::More => return Step::More,
-            Function::Bad if calls.is_empty() => return Step::Not(start.max(1)),
-            Function::Bad => return Step::Calls(calls, at),
-            Function::Is(call, end) => {
-                calls.push(call);
-                at = end;
-            }
-        }
-        if !wrapper.opened {
-            return Step::Calls(calls, at);
-        }
-        let end = at + loose_blanks(&text[at..]);
-        let rest = &text[end..];
-        match starts_with_any(rest, wrapper.closers) {
-            Ok(closer) => return Step::Calls(calls, end + closer.len()),
-            Err(may) if !ctx.end.is_end() && (may || may_be_blank(rest)) => return Step::More,
-            Err(_) => {}
-        }
-        match head(rest, FUNCTIONS, |name| ctx.tools.resolve(name).is_some()) {
-            Head::More if !ctx.end.is_end() => return Step::More,
-            Head::Is { .. } => at = end,
-            _ => return Step::Calls(calls, at),
-        }
-    }
-}
-
-/// The tags around function blocks.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Wrapper {
-    pub(crate) opened: bool,
-    pub(crate) openers: &'static [&'static str],
-    pub(crate) closers: &'static [&'static str],
-}
-
-enum Function {
+/// What stands where a block should.
+pub(crate) enum Function {
     More,
     Bad,
+    /// It had begun, for certain, and cannot be read; its closing tag.
+    Broken(String),
     Is(Call, usize),
 }
 
-/// The tags that end the parts of one block.
-struct Tags<'c> {
-    function: String,
-    parameters: [String; 2],
+/// What one block has given so far.
+pub(crate) struct Block<'a> {
+    pub(crate) values: Values<'a>,
+    required: Vec<&'a str>,
+    /// The parameters, the open one too.
+    pub(crate) keys: Vec<String>,
+    /// Parameters that begin inside a value and are not closed there.
+    lost: Vec<String>,
+    /// A parameter that may have lost its closing tag was seen.
+    doubt: bool,
+    /// A value holds a closing tag that nothing in it had opened.
+    strained: bool,
+    /// Parameters inside values are counted.
+    counts: bool,
+}
+
+impl Block<'_> {
+    pub(crate) fn is_complete(&self) -> bool {
+        self.required.iter().all(|key| self.keys.iter().any(|known| known == key))
+    }
+}
+
+/// As it stands, if that can be read; else with the closing tags that were lost.
+pub(crate) fn function(
+    text: &str,
+    at: usize,
     wrapper: Wrapper,
-    /// Behind the last closing tag of a parameter; known only when nothing more comes.
-    last: usize,
-    ctx: Context<'c>,
-}
-
-impl Tags<'_> {
-    fn declared(&self, name: &str) -> bool {
-        self.ctx.tools.resolve(name).is_some()
+    counts: &Cell<bool>,
+    ctx: Context<'_>,
+) -> Function {
+    let (first, doubt) = block(text, at, wrapper, false, counts, ctx);
+    if !doubt || (matches!(first, Function::More) && !ctx.end.is_end()) {
+        return first;
     }
-
-    /// A tag of the wrapper stands here.
-    fn is_foreign(&self, rest: &str) -> bool {
-        starts_with_any(rest, self.wrapper.closers).is_ok()
-            || starts_with_any(rest, self.wrapper.openers).is_ok()
-    }
-
-    /// A tag of the block or its wrapper may stand here when more has come.
-    fn may_begin(&self, rest: &str) -> bool {
-        let partial = |list: &[&str]| starts_with_any(rest, list) == Err(true);
-        partial(self.wrapper.closers)
-            || partial(self.wrapper.openers)
-            || may_become(rest, &self.function)
-            || self.parameters.iter().any(|closer| may_become(rest, closer))
-    }
-
-    /// The function's own end closes the value too: its wrapper ends behind it, and the next one or nothing follows.
-    fn ends_value(&self, rest: &str, at: usize) -> bool {
-        let Some(after) = rest.strip_prefix(&self.function).map(str::trim_start) else { return false };
-        let wrapped = starts_with_any(after, self.wrapper.closers).ok();
-        let behind = wrapped.map(|closer| after[closer.len()..].trim_start()).unwrap_or_default();
-        let next = starts_with_any(behind, self.wrapper.openers).ok();
-        let inside = next.map(|opener| behind[opener.len()..].trim_start()).unwrap_or_default();
-        if matches!(head(inside, FUNCTIONS, |name| self.declared(name)), Head::Is { .. }) {
-            return true;
-        }
-        self.ctx.end == End::Stop && at >= self.last && (after.is_empty() || wrapped.is_some())
+    match block(text, at, wrapper, true, counts, ctx).0 {
+        Function::More if !ctx.end.is_end() => Function::More,
+        Function::Is(call, end) => Function::Is(call, end),
+        _ => first,
     }
 }
 
-fn function(text: &str, at: usize, wrapper: Wrapper, ctx: Context<'_>) -> Function {
-    let (name, prefix, element, mut end) =
+/// Reads one block; `true` if it may be read otherwise.
+fn block(
+    text: &str,
+    at: usize,
+    wrapper: Wrapper,
+    mend: bool,
+    counts: &Cell<bool>,
+    ctx: Context<'_>,
+) -> (Function, bool) {
+    let (name, prefix, element, end) =
         match head(&text[at..], FUNCTIONS, |name| ctx.tools.resolve(name).is_some()) {
             Head::Is { name, prefix, element, length, .. } => (name, prefix, element, at + length),
-            Head::More => return Function::More,
-            Head::No | Head::Bad => return Function::Bad,
+            Head::More => return (Function::More, false),
+            Head::No | Head::Bad => return (Function::Bad, false),
         };
-    if !wrapper.opened && ctx.tools.resolve(&name).is_none() {
-        return Function::Bad;
+    let declared = ctx.tools.resolve(&name);
+    if !wrapper.opened && declared.is_none() {
+        return (Function::Bad, false);
     }
     let function = format!("</{prefix}{element}>");
     let parameters = PARAMETERS.map(|parameter| format!("</{prefix}{parameter}>"));
     let last = |closer: &String| text.rfind(closer.as_str()).map_or(0, |at| at + 1);
     let last = if ctx.end == End::Stop { parameters.iter().map(last).max().unwrap_or(0) } else { 0 };
-    let tags = Tags { function, parameters, wrapper, last, ctx };
-    let mut values = Values::new(&name, ctx.tools);
+    let tags = Tags { prefix, element, function, parameters, wrapper, last, mend, counts, ctx };
+    let required = declared.and_then(|name| ctx.tools.tool(name)).map(|tool| tool.required().collect());
+    let mut block = Block {
+        values: Values::new(&name, ctx.tools),
+        required: required.unwrap_or_default(),
+        keys: Vec::new(),
+        lost: Vec::new(),
+        doubt: false,
+        strained: false,
+        counts: true,
+    };
+    let read = parameters_of(text, end, &name, &tags, &mut block);
+    let clean = matches!(read, Function::Is(..))
+        && block.is_complete()
+        && block.lost.iter().all(|key| block.keys.contains(key));
+    let read = match read {
+        Function::Is(..) if block.strained && !block.is_complete() => Function::Broken(tags.function),
+        Function::Bad if !block.keys.is_empty() => Function::Broken(tags.function),
+        read => read,
+    };
+    (read, block.doubt && !clean)
+}
+
+fn parameters_of(text: &str, at: usize, name: &str, tags: &Tags<'_>, block: &mut Block<'_>) -> Function {
+    let (mut end, ctx, wrapper) = (at, tags.ctx, tags.wrapper);
     loop {
         end += loose_blanks(&text[end..]);
         let rest = &text[end..];
+        let values = &mut block.values;
         if rest.starts_with(&tags.function) {
             return Function::Is(values.call(), end + tags.function.len());
         }
@@ -136,12 +134,12 @@ fn function(text: &str, at: usize, wrapper: Wrapper, ctx: Context<'_>) -> Functi
             return Function::Is(values.call(), text.len());
         }
         if rest.starts_with('{') && values.is_empty() {
-            return object(text, end, &name, &tags);
+            return object(text, end, name, tags);
         }
-        let (key, attributes) = match head(rest, PARAMETERS, |key| values.has_parameter(key)) {
+        let (key, attributes, assigned) = match head(rest, PARAMETERS, |key| values.has_parameter(key)) {
             Head::Is { name, attributes, length, .. } => {
                 end += length;
-                (name, attributes)
+                (name, attributes, assigns(&rest[..length]))
             }
             Head::More => return Function::More,
             Head::Bad => return Function::Bad,
@@ -154,14 +152,21 @@ fn function(text: &str, at: usize, wrapper: Wrapper, ctx: Context<'_>) -> Functi
                 };
             }
         };
-        let Some((value, next)) = value(text, end, &values, &tags) else { return Function::More };
+        if !block.keys.contains(&key) {
+            block.keys.push(key.clone());
+        }
+        let (value, next) = match value(text, end, assigned, tags, block) {
+            Value::Open => return Function::More,
+            Value::Bad => return Function::Bad,
+            Value::Is(value, next) => (value, next),
+        };
         end = next;
         // The grammar of the function element puts each value between two newlines; invoke blocks put none.
-        let value = cdata(if element == "function" { strip_newlines(value) } else { value });
+        let value = cdata(if tags.element == "function" { strip_newlines(value) } else { value });
         let typed = attributes.iter().any(|(key, flag)| key == "string" && flag == "false");
         match typed || key == "arguments" || key == "input" {
-            true => values.push_loose(&key, value),
-            false => values.push(&key, value),
+            true => block.values.push_loose(&key, value),
+            false => block.values.push(&key, value),
         }
     }
 }
@@ -185,46 +190,119 @@ fn object(text: &str, at: usize, name: &str, tags: &Tags<'_>) -> Function {
     Function::Is(call, end + if closed { tags.function.len() } else { 0 })
 }
 
-/// The value that begins at `at`, and where the text goes on behind it; `None` while it is open.
-fn value<'t>(text: &'t str, at: usize, values: &Values<'_>, tags: &Tags<'_>) -> Option<(&'t str, usize)> {
+enum Value<'t> {
+    Open,
+    Bad,
+    Is(&'t str, usize),
+}
+
+/// The value that begins at `at`, and where the text goes on behind it.
+fn value<'t>(text: &'t str, at: usize, assigned: bool, tags: &Tags<'_>, block: &mut Block<'_>) -> Value<'t> {
     let body = &text[at..];
-    let from = if body.trim_start().starts_with("<![CDATA[") { body.find("]]>")? + 3 } else { 0 };
-    let mut inside_block = true;
+    let from = match body.trim_start().starts_with("<![CDATA[") {
+        true => match body.find("]]>") {
+            Some(end) => end + 3,
+            None => return Value::Open,
+        },
+        false => 0,
+    };
+    let is = |from: usize, to: usize| Value::Is(&body[..from], at + to);
+    // Blocks that are open inside the value; its open parameters, by name if they may be the call's own; a lone closer came.
+    let (mut blocks, mut inner, mut closed, mut inside_block) = (0usize, Vec::new(), false, true);
+    // Where the value ends if the closers behind do not balance.
+    let (mut first, mut late, mut ended, mut skip) = (None, None, false, from);
     for found in memchr_iter(b'<', &body.as_bytes()[from..]) {
         let found = from + found;
         let rest = &body[found..];
-        if let Some(length) = tags.parameters.iter().find_map(|closer| closed_by(rest, closer)) {
-            return Some((&body[..found], at + found + length));
+        if found < skip {
+            continue;
         }
-        if rest.starts_with(&tags.function) {
-            inside_block = false;
-            if tags.ends_value(rest, at + found) {
-                return Some((&body[..found], at + found));
+        if let Some(length) = tags.closer(rest) {
+            let mut chain = vec![(found, found + length)];
+            skip = found + length;
+            let behind = loop {
+                let next = skip + loose_blanks(&body[skip..]);
+                let Some(length) = tags.closer(&body[next..]) else { break &body[next..] };
+                skip = next + length;
+                chain.push((next, skip));
+            };
+            let next = tags.next(behind, block);
+            if matches!(next, Next::Open) {
+                break;
             }
-        }
-        // The closing tag was lost: a declared parameter begins on a line of its own.
-        let line_start = || body[..found].trim_end_matches([' ', '\t']).ends_with('\n');
-        let declared = |key: &str| values.has_parameter(key);
-        if inside_block
-            && line_start()
-            && matches!(head(rest, PARAMETERS, declared), Head::Is { name, .. } if declared(&name))
-        {
-            return Some((&body[..found], at + found));
+            if blocks > 0 {
+                late = late.or_else(|| tags.ends_answer(behind).then(|| chain[0]));
+                continue;
+            }
+            let balanced = inner.len() < chain.len();
+            let goes = matches!(next, Next::Goes) && (balanced || !block.counts);
+            if matches!(next, Next::Goes) && !goes && first.is_none() {
+                first = Some((chain[0], inner.clone()));
+            }
+            ended = matches!(next, Next::Ends) && !balanced && first.is_some();
+            if ended {
+                break;
+            }
+            if goes || matches!(next, Next::Ends) || (balanced && matches!(next, Next::Repeats)) {
+                let nth = inner.len().min(chain.len() - 1);
+                inner.truncate(inner.len() - nth);
+                block.lost.extend(inner.into_iter().flatten());
+                return is(chain[nth].0, chain[nth].1);
+            }
+            closed |= balanced;
+            block.strained |= balanced;
+            inner.truncate(inner.len().saturating_sub(chain.len()));
+        } else if rest.starts_with(&tags.function) {
+            if blocks > 0 {
+                blocks -= 1;
+                continue;
+            }
+            inside_block = false;
+            if closed {
+                // A closer with words behind it, then the block's end: nobody can tell where the value ended.
+                match tags.behind(rest) {
+                    Some((wrapped, ..)) if wrapped || !tags.wrapper.opened => return Value::Bad,
+                    _ => continue,
+                }
+            }
+            if tags.ends_value(rest, at + found) {
+                block.lost.extend(inner.into_iter().flatten());
+                return is(found, found);
+            }
+        } else if tags.opens_block(rest) {
+            blocks += 1;
+        } else if blocks == 0 {
+            let declared = |key: &str| block.values.has_parameter(key);
+            let Head::Is { name, prefix, length, .. } = head(window(rest, TAG), PARAMETERS, declared) else {
+                continue;
+            };
+            let line_start = body[..found].trim_end_matches([' ', '\t']).ends_with('\n');
+            let own = prefix == tags.prefix && assigns(&rest[..length]) == assigned;
+            let lost = inside_block
+                && !closed
+                && line_start
+                && own
+                && declared(&name)
+                && !block.keys.contains(&name);
+            // The closing tag was lost: a parameter that is still to come begins on a line of its own.
+            if lost && tags.mend {
+                return is(found, found);
+            }
+            block.doubt |= lost;
+            inner.push(lost.then_some(name));
         }
     }
-    None
-}
-
-/// Bytes of this closer, or of one that repeats the name: `</parameter=k>`.
-pub(crate) fn closed_by(rest: &str, closer: &str) -> Option<usize> {
-    let behind = rest.strip_prefix(closer.strip_suffix('>')?)?;
-    match behind.as_bytes().first()? {
-        b'>' => Some(closer.len()),
-        b'=' => behind
-            .find(['>', '\n'])
-            .filter(|end| behind[*end..].starts_with('>'))
-            .map(|end| closer.len() + end),
-        _ => None,
+    match (first, late) {
+        (Some(((from, to), inner)), _) if ended || (blocks == 0 && tags.ctx.end.is_end()) => {
+            block.counts = false;
+            block.lost.extend(inner.into_iter().flatten());
+            is(from, to)
+        }
+        (_, Some((from, to))) if tags.ctx.end == End::Stop => {
+            tags.counts.set(false);
+            is(from, to)
+        }
+        _ => Value::Open,
     }
 }
 

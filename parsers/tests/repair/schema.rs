@@ -180,6 +180,23 @@ fn schemas() -> impl Strategy<Value = Value> {
         .prop_map(|names| json!({"properties": {"p": {"type": names}}}))
 }
 
+#[test]
+fn strings_inside_strings_are_read_only_as_deep_as_arguments_may_be() {
+    let tool = tool(
+        json!({"properties": {"p": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "array", "items": {"$ref": "#/$defs/n"}}}}),
+    );
+    let mut nested = "1".to_owned();
+    for _ in 0..40 {
+        nested = format!("{}{}{}", "[".repeat(100), Value::from(nested), "]".repeat(100));
+        if nested.len() > 1 << 20 {
+            break;
+        }
+        let coerced = tool.coerce(&format!("{{\"p\": {nested}}}")).json;
+        assert!(switchback_parsers::json::Value::parse(&coerced).is_ok(), "deeper than it may be");
+        tool.value_from_text("p", &nested);
+    }
+}
+
 proptest! {
     #[test]
     fn a_value_from_text_says_what_the_text_says(schema in schemas(), text in r#"[0-9a-zA-Z\.\-\+ \[\]\{\},"':éN]{0,12}|null|true|-?[0-9]{1,20}"#) {

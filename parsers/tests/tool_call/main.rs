@@ -7,8 +7,12 @@ mod claims;
 #[cfg(test)]
 mod corpus;
 #[cfg(test)]
+mod limits;
+#[cfg(test)]
 mod long;
 #[cfg(test)]
 mod mutations;
+#[cfg(test)]
+mod nested;
 #[cfg(test)]
 mod score;
