@@ -240,3 +240,38 @@ async fn a_line_that_changes_with_every_request_is_taken_off_the_prompts_head() 
     assert_eq!(seen[0].body, body(r#""You are.""#));
     assert_eq!(seen[1].body, body(r#"[{"type":"text","text":"You are."}]"#));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_output_limit_that_cannot_be_meant_is_raised_with_tools_only() {
+    let world = World::new(&[("b", 8000)], "[[client]]\nname = \"all\"\nmin_output = 1024\n");
+    world.backend("b").then(Reply::says("x")).then(Reply::says("x"));
+    let plain = ask("hi").replacen('{', r#"{"max_tokens":64,"#, 1);
+    let agent = plain.replacen('{', r#"{"tools":[{"type":"function","function":{"name":"a"}}],"#, 1);
+    let raised = world.chat(&agent).await;
+    world.chat(&plain).await;
+    let limits: Vec<_> =
+        world.backend("b").seen().iter().map(|seen| seen.json()["max_tokens"].clone()).collect();
+    assert_eq!(limits, [1024, 64]);
+    assert!(raised.header("x-switchback-reason").contains("output raised to 1024"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_gets_a_request_as_its_template_and_server_can_read_it() {
+    let world = World::configured(
+        "[[backend]]\nname = \"b\"\nurl = \"http://b\"\nengine = \"llama-cpp\"\nwindow = 8000\nmodel = \"m\"\n\
+         needs = [\"string-content\", \"no-null-content\"]\ndrop = [\"/store\"]\ndrop_schema_keywords = [\"pattern\"]\n",
+    );
+    world.backend("b").then(Reply::says("x"));
+    let body = r#"{"model":"m","store":true,"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
+        {"role":"assistant","content":null}],
+        "tools":[{"type":"function","function":{"name":"a","parameters":{"properties":{"pattern":{"pattern":"\\d"}}}}}]}"#;
+    world.chat(body).await;
+    let seen = world.backend("b").seen().last().expect("a request").json();
+    assert_eq!(
+        (&seen["messages"][0]["content"], &seen["messages"][1]["content"]),
+        (&"ab".into(), &"".into())
+    );
+    assert!(seen.get("store").is_none());
+    let parameters = &seen["tools"][0]["function"]["parameters"];
+    assert_eq!(parameters.to_string(), r#"{"properties":{"pattern":{}}}"#);
+}
