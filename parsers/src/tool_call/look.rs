@@ -65,6 +65,10 @@ impl Machine {
                         return look;
                     }
                     let step = format.read(rest, opener, self.context(end, settings));
+                    if partial && open && matches!(step, Step::Not(_)) {
+                        // No call, but it may still become noise: `<function` of `<function_response>`.
+                        return Look::Hold;
+                    }
                     return self.spoken(rest, step, format, open);
                 }
                 Err(may) => partial |= may,

@@ -204,3 +204,18 @@ fn case_22_a_model_may_think_again_behind_a_call() {
     assert_eq!((answer.reasoning.as_str(), answer.calls.len()), ("ab", 1));
     assert_eq!(answer.content.split_whitespace().collect::<Vec<_>>(), ["Hi.", "Bye."]);
 }
+
+#[test]
+fn case_28_an_invented_result_is_left_out_however_it_is_cut() {
+    let call = "<tool_call>\n{\"name\": \"list_drawers\", \"arguments\": {}}\n</tool_call>";
+    for result in ["<function_response>", "<tool_response>", "<tool_result>"] {
+        let text = format!("{call}\nx {result}\n3 drawers");
+        for cut in call.len()..text.len() {
+            let mut parser = TextParser::new(options());
+            let mut events = parser.push(&text[..cut]);
+            events.extend(parser.push(&text[cut..]));
+            events.extend(parser.finish("stop").0);
+            assert_eq!(Folded::of(events).content.trim(), "x", "{result} cut at {cut}");
+        }
+    }
+}
