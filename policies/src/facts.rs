@@ -147,8 +147,26 @@ pub enum BackendState {
     Up,
     /// It answers that its model is being loaded.
     Loading,
-    /// It does not answer, or says that its engine is dead.
-    Down,
+    /// Nobody answers at its address.
+    Absent,
+    /// It is being stopped: what it runs may still end, but it gets nothing new.
+    Draining,
+    /// It answers that its engine is dead.
+    Dead,
+}
+
+impl BackendState {
+    /// Whether requests are sent there before all others are asked.
+    #[must_use]
+    pub fn takes_requests(self) -> bool {
+        matches!(self, Self::Unknown | Self::Up)
+    }
+
+    /// Whether nothing can come of it, not even of what it runs.
+    #[must_use]
+    pub fn is_gone(self) -> bool {
+        matches!(self, Self::Absent | Self::Dead)
+    }
 }
 
 impl fmt::Display for BackendState {
@@ -157,7 +175,9 @@ impl fmt::Display for BackendState {
             Self::Unknown => "not probed yet",
             Self::Up => "up",
             Self::Loading => "loading",
-            Self::Down => "down",
+            Self::Absent => "absent",
+            Self::Draining => "draining",
+            Self::Dead => "dead",
         })
     }
 }

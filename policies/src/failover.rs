@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use crate::facts::BackendState;
+
 /// What went wrong in one attempt, before anything was shown to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -17,7 +19,9 @@ pub enum Fault {
     EngineDead,
     /// The card's memory is full.
     OutOfMemory,
-    /// The server broke the answer off (`abort`, `error`), as vLLM does on SIGTERM under status 200.
+    /// The server is being stopped: vLLM ends its answers with `abort` on SIGTERM, under status 200.
+    Stopping,
+    /// The server broke the answer off for another reason (`error`, `repetition`), or ended it without one.
     Aborted,
     /// No first token in time.
     NoFirstToken,
@@ -62,6 +66,7 @@ impl fmt::Display for Fault {
             Self::ConnectionLost => "connection lost",
             Self::EngineDead => "engine dead",
             Self::OutOfMemory => "out of memory",
+            Self::Stopping => "server stopping",
             Self::Aborted => "answer broken off",
             Self::NoFirstToken => "no first token",
             Self::Stalled => "stalled",
@@ -109,6 +114,7 @@ pub fn verdict(fault: Fault, prompt: u64, limit: Option<u64>, guilty_above: u64)
         | Fault::ConnectionLost
         | Fault::EngineDead
         | Fault::OutOfMemory
+        | Fault::Stopping
         | Fault::Aborted
         | Fault::NoFirstToken
         | Fault::Stalled
@@ -122,10 +128,28 @@ pub fn verdict(fault: Fault, prompt: u64, limit: Option<u64>, guilty_above: u64)
     }
 }
 
-/// Whether a fault says that the backend itself is gone, so that others need not find out one by one.
+/// What a fault shows of the backend itself, so that others need not find out one by one; `None`: nothing.
 #[must_use]
-pub fn takes_down(fault: Fault) -> bool {
-    matches!(fault, Fault::Unreachable | Fault::EngineDead | Fault::OutOfMemory | Fault::Aborted)
+pub fn shows(fault: Fault) -> Option<BackendState> {
+    match fault {
+        Fault::Unreachable => Some(BackendState::Absent),
+        Fault::EngineDead | Fault::OutOfMemory => Some(BackendState::Dead),
+        Fault::Stopping => Some(BackendState::Draining),
+        Fault::Loading => Some(BackendState::Loading),
+        Fault::ConnectionLost
+        | Fault::Aborted
+        | Fault::NoFirstToken
+        | Fault::Stalled
+        | Fault::TooLong { .. }
+        | Fault::Overloaded
+        | Fault::ParserFailed
+        | Fault::ModelUnknown
+        | Fault::NotServed
+        | Fault::Unauthorized
+        | Fault::SilentTruncation { .. }
+        | Fault::ClientMistake
+        | Fault::Other => None,
+    }
 }
 
 /// Whether a prompt of so many tokens is held guilty of this fault: it is then reported as an overflow, which makes a

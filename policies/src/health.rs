@@ -2,7 +2,8 @@
 //!
 //! A probe that times out says nothing (ik_llama and SGLang answer `/health` behind a running prefill); a refused
 //! connection says everything. One bad probe is enough, since a request that is sent elsewhere in vain costs little, and
-//! one good probe brings the backend back.
+//! one good probe brings the backend back. A server that is being stopped is the exception: vLLM answers `/health` with 200 until
+//! its last second, so it takes a row of good probes before it gets work again.
 
 use std::time::Duration;
 
@@ -15,17 +16,23 @@ pub enum Probe {
     Ready,
     /// It answered that it is loading.
     Loading,
-    /// Connection refused or reset, or it said that its engine is dead.
+    /// Connection refused or reset.
     Gone,
+    /// It answered that its engine is dead.
+    Dead,
     /// No answer in time.
     TimedOut,
 }
+
+/// Good probes, a second apart, after which a server that seemed to stop is believed to go on.
+const GOES_ON: u32 = 10;
 
 /// One backend's health.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Health {
     state: BackendState,
-    misses: u32,
+    /// Probes that found it in this state since it is in it.
+    probes: u32,
 }
 
 impl Health {
@@ -37,35 +44,38 @@ impl Health {
 
     /// Takes a probe's result. A time-out keeps the state, except for a backend that was never seen.
     pub fn on_probe(&mut self, probe: Probe) {
-        self.state = match probe {
+        let seen = match probe {
+            Probe::Ready if self.state == BackendState::Draining && self.probes < GOES_ON => self.state,
             Probe::Ready => BackendState::Up,
             Probe::Loading => BackendState::Loading,
-            Probe::Gone => BackendState::Down,
-            Probe::TimedOut if self.state == BackendState::Unknown => BackendState::Down,
+            Probe::Gone => BackendState::Absent,
+            Probe::Dead => BackendState::Dead,
+            Probe::TimedOut if self.state == BackendState::Unknown => BackendState::Absent,
             Probe::TimedOut => self.state,
         };
-        self.misses = if self.state == BackendState::Down { self.misses.saturating_add(1) } else { 0 };
+        self.probes = match seen {
+            // Nothing counts there, so that a probe that finds nothing new changes nothing.
+            BackendState::Unknown | BackendState::Up | BackendState::Loading => 0,
+            _ if seen == self.state => self.probes.saturating_add(1),
+            _ => 1,
+        };
+        self.state = seen;
     }
 
-    /// Takes a fault that says that the backend is gone.
-    pub fn on_gone(&mut self) {
-        self.state = BackendState::Down;
+    /// Takes what a request met there ([`crate::failover::shows`]).
+    pub fn on_seen(&mut self, state: BackendState) {
+        *self = Self { state, probes: 0 };
     }
 
-    /// Takes an answer that says that it is loading.
-    pub fn on_loading(&mut self) {
-        self.state = BackendState::Loading;
-    }
-
-    /// How long to wait before the next probe: the usual interval while it is up, at most a second while it is loading
-    /// or has just gone, and slowly longer (to twice the interval) while it stays away.
+    /// How long to wait before the next probe: the usual interval while it is up, at most a second while it is loading,
+    /// stopping, or has just gone, and slowly longer (to twice the interval) while it stays away.
     #[must_use]
     pub fn next_probe(self, interval: Duration) -> Duration {
         let quick = interval.min(Duration::from_secs(1));
         match self.state {
             BackendState::Up => interval,
-            BackendState::Unknown | BackendState::Loading => quick,
-            BackendState::Down => (quick * (1 + self.misses / 4)).min(interval * 2),
+            BackendState::Unknown | BackendState::Loading | BackendState::Draining => quick,
+            BackendState::Absent | BackendState::Dead => (quick * (1 + self.probes / 4)).min(interval * 2),
         }
     }
 }
@@ -85,11 +95,34 @@ mod tests {
     #[test]
     fn one_good_probe_brings_a_backend_back() {
         let mut health = Health::default();
-        health.on_gone();
-        assert_eq!(health.state(), BackendState::Down);
+        health.on_seen(BackendState::Dead);
+        assert_eq!(health.state(), BackendState::Dead);
         health.on_probe(Probe::Ready);
         assert_eq!(health.state(), BackendState::Up);
         assert_eq!(health.next_probe(Duration::from_secs(5)), Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_server_that_stops_gets_no_work_though_it_says_that_it_is_well_until_it_has_said_so_for_long() {
+        let mut health = Health::default();
+        health.on_seen(BackendState::Draining);
+        for _ in 0..GOES_ON {
+            health.on_probe(Probe::Ready);
+            assert_eq!(health.state(), BackendState::Draining);
+        }
+        health.on_probe(Probe::Ready);
+        assert_eq!(health.state(), BackendState::Up);
+    }
+
+    #[test]
+    fn a_server_that_stopped_and_came_back_is_up_at_once() {
+        let mut health = Health::default();
+        health.on_seen(BackendState::Draining);
+        health.on_probe(Probe::Gone);
+        assert_eq!(health.state(), BackendState::Absent);
+        health.on_probe(Probe::Loading);
+        health.on_probe(Probe::Ready);
+        assert_eq!(health.state(), BackendState::Up);
     }
 
     #[test]

@@ -65,10 +65,10 @@ fn an_output_that_fits_whole_is_worth_more_than_the_operators_order() {
 #[test]
 fn a_backend_that_is_down_is_the_last_resort_and_one_that_loads_the_one_before() {
     let mut fleet = fleet();
-    fleet[0].state = BackendState::Down;
+    fleet[0].state = BackendState::Absent;
     fleet[1].state = BackendState::Loading;
     check(&fleet, request(900), &["llama", "dual", "single"]);
-    fleet[2].state = BackendState::Down;
+    fleet[2].state = BackendState::Absent;
     check(&fleet, request(200_000), &["dual", "llama"]);
 }
 
@@ -121,7 +121,9 @@ fn any_backend() -> impl Strategy<Value = BackendFacts> {
         Just(BackendState::Up),
         Just(BackendState::Unknown),
         Just(BackendState::Loading),
-        Just(BackendState::Down)
+        Just(BackendState::Absent),
+        Just(BackendState::Draining),
+        Just(BackendState::Dead)
     ];
     let limit = || proptest::option::of(1u64..300_000);
     let accumulated = proptest::option::of((1u64..100_000, any::<bool>()))

@@ -176,8 +176,9 @@ fn what_is_not_up_comes_after_what_is() {
     let with = |state| vec![single(), BackendFacts { state, ..dual() }, llama()];
     row(agent(30_000), &with(BackendState::Loading), "L S D");
     row(agent(90_000), &with(BackendState::Loading), "L D");
-    row(agent(90_000), &with(BackendState::Down), "L D");
-    row(chat(2000), &with(BackendState::Down), "S L D");
+    row(agent(90_000), &with(BackendState::Absent), "L D");
+    row(agent(90_000), &with(BackendState::Draining), "L D");
+    row(chat(2000), &with(BackendState::Dead), "S L D");
 }
 
 #[test]

@@ -54,6 +54,12 @@ impl Failure {
         Self { fault, detail: detail.into(), error: None }
     }
 
+    /// An answer that ended with a word that is no success.
+    pub(crate) fn broken_off(reason: &str) -> Self {
+        let fault = if reason == "abort" { Fault::Stopping } else { Fault::Aborted };
+        Self::new(fault, format!("finish reason `{reason}`"))
+    }
+
     /// What a backend said, and what it means.
     pub(crate) fn told(error: BackendError) -> Self {
         Self {
@@ -195,7 +201,7 @@ async fn whole(
         match &choice.finish {
             Some(Finish::Good(_)) => {}
             Some(Finish::Bad(reason)) => {
-                return Err(Failure::new(Fault::Aborted, format!("finish reason `{reason}`")));
+                return Err(Failure::broken_off(reason));
             }
             None => return Err(Failure::new(Fault::Aborted, "answer has no finish reason")),
         }
@@ -254,9 +260,9 @@ pub(crate) async fn unless_silent<T>(
 ) -> Result<T, Failure> {
     let gone = async {
         loop {
-            backend.until(|state| state == BackendState::Down).await;
+            backend.until(BackendState::is_gone).await;
             tokio::time::sleep(DOWN_GRACE).await;
-            if backend.state() == BackendState::Down {
+            if backend.state().is_gone() {
                 break;
             }
         }

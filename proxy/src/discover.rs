@@ -56,7 +56,11 @@ async fn look(port: u16, connector: Arc<dyn Connect>) -> Option<config::Backend>
         // Some web server that is no inference server answers, too: only who lists models is one.
         BackendState::Up if engine.is_some() => {}
         BackendState::Loading => {}
-        BackendState::Up | BackendState::Down | BackendState::Unknown => return None,
+        BackendState::Up
+        | BackendState::Unknown
+        | BackendState::Absent
+        | BackendState::Draining
+        | BackendState::Dead => return None,
     }
     let engine = engine.filter(|engine| *engine != Engine::Other);
     let name = engine.map_or_else(|| format!("local-{port}"), |engine| format!("{engine}-{port}"));

@@ -15,7 +15,7 @@ use switchback_parsers::chunk::Dialect;
 use switchback_parsers::diagnosis::Engine;
 use switchback_parsers::prompt::{self, Normalisation, PromptCounter, TokenCount};
 use switchback_parsers::request::ChatRequest;
-use switchback_policies::facts::{BackendFacts, BackendState, PromptSize};
+use switchback_policies::facts::{BackendFacts, PromptSize};
 use tokio::sync::watch;
 
 use crate::backend::{Backend, headers};
@@ -150,7 +150,7 @@ pub(crate) async fn measure(
             && backend.window.is_none_or(|window| bounds.high().saturating_add(output) <= window)
     });
     if !fits_all {
-        for backend in backends.iter().filter(|backend| backend.state() != BackendState::Down) {
+        for backend in backends.iter().filter(|backend| !backend.state().is_gone()) {
             if let Some(tokens) = by_backend(backend, call, request).await {
                 return counted(PromptSize::Exact(tokens), How::Backend);
             }

@@ -7,7 +7,6 @@
 use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
-use switchback_policies::facts::BackendState;
 
 use crate::app::App;
 use crate::error::ApiError;
@@ -131,7 +130,7 @@ pub(crate) fn card(app: &App, name: &str) -> Option<Value> {
 fn card_of(app: &App, name: &str, positions: &[usize]) -> Value {
     let backends = app.fleet.at(positions);
     let largest = |up_only: bool| {
-        let counted = backends.iter().filter(|backend| !up_only || backend.state() != BackendState::Down);
+        let counted = backends.iter().filter(|backend| !up_only || !backend.state().is_gone());
         counted
             .filter_map(|backend| {
                 let facts = backend.facts();

@@ -87,7 +87,7 @@ async fn a_server_that_comes_back_on_its_port_is_used_again() -> Result<()> {
     small.kill().await?;
     // The first request may be the one that finds out. Each begins another conversation, or it would stay where it was.
     assert_answered_by(&proxy.chat(&chat(20, false)).await?, "large")?;
-    proxy.until_backend_is("small", "down").await?;
+    proxy.until_backend_is("small", "absent").await?;
     assert_answered_by(&proxy.chat(&chat(21, true)).await?, "large")?;
     small.restart().await?;
     proxy.until_backend_is("small", "up").await?;

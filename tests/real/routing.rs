@@ -70,7 +70,7 @@ async fn the_model_list_tells_the_largest_window_that_is_up() -> Result<()> {
     };
     assert_eq!(windows().await?, expected(2048, 2048));
     large.kill().await?;
-    proxy.until_backend_is("large", "down").await?;
+    proxy.until_backend_is("large", "absent").await?;
     assert_eq!(
         windows().await?,
         expected(512, 2048),

@@ -183,10 +183,8 @@ pub fn rank(request: &RequestFacts, backends: &[BackendFacts], headroom: u64) ->
         let headroom = if is_largest && !request.may_fill { headroom } else { 0 };
         match fit::fit(request, facts, headroom) {
             Ok(reason) => {
-                let reason = match facts.state {
-                    BackendState::Up | BackendState::Unknown => reason,
-                    state @ (BackendState::Loading | BackendState::Down) => Reason::LastResort(state),
-                };
+                let reason =
+                    if facts.state.takes_requests() { reason } else { Reason::LastResort(facts.state) };
                 let finish = score::finish(request, backend, facts);
                 routing.candidates.push(Candidate { backend, reason, finish });
             }

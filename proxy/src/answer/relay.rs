@@ -178,7 +178,7 @@ impl AnswerStream {
             return;
         }
         if let Some(reason) = self.track(&said) {
-            self.ended = Some(Err(Failure::new(Fault::Aborted, format!("finish reason `{reason}`"))));
+            self.ended = Some(Err(Failure::broken_off(&reason)));
             return;
         }
         self.usage = match (self.usage, said.usage) {

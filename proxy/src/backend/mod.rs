@@ -203,10 +203,8 @@ impl Backend {
 
     /// Takes a fault that a request met.
     pub(crate) fn on_fault(&self, fault: Fault) {
-        if fault == Fault::Loading {
-            self.change(Health::on_loading);
-        } else if failover::takes_down(fault) {
-            self.change(Health::on_gone);
+        if let Some(state) = failover::shows(fault) {
+            self.change(|health| health.on_seen(state));
         }
     }
 

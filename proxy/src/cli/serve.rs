@@ -62,7 +62,7 @@ pub(super) fn load(file: &Path) -> Result<Config, Failed> {
     Config::load(file).map_err(|error| {
         Failed::Configuration(match error {
             ConfigError::Unreadable { .. } => error.to_string(),
-            ConfigError::Syntax { .. } | ConfigError::Complaints { .. } => format!("{name}:\n{error}"),
+            ConfigError::Complaints { .. } => format!("{name}:\n{error}"),
         })
     })
 }

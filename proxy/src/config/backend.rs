@@ -15,20 +15,20 @@ pub(super) fn check(written: file::Backend, complaints: &mut Vec<String>) -> Opt
     let name = written.name.or(variant.map(str::to_owned)).unwrap_or_default();
     let mut complain = |text: String| complaints.push(format!("[[backend]] {name}: {text}"));
     if name.is_empty() {
-        complain("has no name".to_owned());
+        complain("name is missing".to_owned());
     } else if !name.bytes().all(|byte| byte.is_ascii_graphic()) {
-        complain("a name is one word of visible ascii characters, since it is sent in headers".to_owned());
+        complain("name must be one word of visible ascii characters, since it is sent in headers".to_owned());
     }
     if let Some((slug, None)) = known {
         let near =
             preset::nearest(slug).map(|near| format!("\nhint: did you mean {near}?")).unwrap_or_default();
-        complain(format!("there is no preset {slug}{near}"));
+        complain(format!("preset: there is no {slug}{near}"));
     }
     let engine = match written.engine.as_deref().map(str::parse::<Engine>) {
         Some(Ok(engine)) => Some(engine),
         Some(Err(_)) => {
             complain(format!(
-                "unknown engine \"{}\"\nhint: vllm, llama-cpp, ik-llama, sglang, ollama, lm-studio, tgi or other; absent: \
+                "engine: \"{}\" is unknown\nhint: vllm, llama-cpp, ik-llama, sglang, ollama, lm-studio, tgi or other; absent: \
                  it is asked",
                 written.engine.as_deref().unwrap_or_default()
             ));
@@ -76,7 +76,7 @@ pub(super) fn check(written: file::Backend, complaints: &mut Vec<String>) -> Opt
     };
     let url = written.url.or(preset.map(|preset| format!("http://127.0.0.1:{}", preset.port)));
     let Some(url) = url else {
-        complain("has no url\nhint: e.g. url = \"http://127.0.0.1:8000\"".to_owned());
+        complain("url is missing\nhint: e.g. url = \"http://127.0.0.1:8000\"".to_owned());
         return None;
     };
     match address(&url) {

@@ -203,13 +203,13 @@ fn model(written: file::Model, backends: &[Backend], base: &Path, complaints: &m
     for name in &written.backends {
         match backends.iter().position(|backend| backend.name == *name) {
             Some(position) if positions.contains(&position) => {
-                complaints.push(format!("[[model]] {}: backend {name} is listed twice", written.name));
+                complaints.push(format!("[[model]] {}: backends: {name} is listed twice", written.name));
             }
             Some(position) => positions.push(position),
             None => {
                 let near = nearest(name, backends.iter().map(|backend| backend.name.as_str()));
                 let hint = near.map(|near| format!("\nhint: did you mean {near}?")).unwrap_or_default();
-                complaints.push(format!("[[model]] {}: there is no backend {name}{hint}", written.name));
+                complaints.push(format!("[[model]] {}: backends: there is no {name}{hint}", written.name));
             }
         }
     }

@@ -42,7 +42,7 @@ pub(super) fn check(written: file::Client, backends: &[Backend], complaints: &mu
         let known = || BUILTIN.iter().map(|profile| profile.id).chain([PLAIN.id]);
         if !known().any(|id| id == profile) {
             let near = nearest(profile, known()).map(|near| format!("\nhint: did you mean {near}?"));
-            complain(format!("there is no profile {profile}{}", near.unwrap_or_default()));
+            complain(format!("when.profile: there is no {profile}{}", near.unwrap_or_default()));
         }
     }
     let mut positions = Vec::new();
@@ -52,7 +52,7 @@ pub(super) fn check(written: file::Client, backends: &[Backend], complaints: &mu
             None => {
                 let near = nearest(wanted, backends.iter().map(|backend| backend.name.as_str()));
                 let hint = near.map(|near| format!("\nhint: did you mean {near}?")).unwrap_or_default();
-                complain(format!("there is no backend {wanted}{hint}"));
+                complain(format!("backends: there is no {wanted}{hint}"));
             }
         }
     }

@@ -7,6 +7,7 @@ mod backend;
 mod check;
 mod client;
 mod file;
+mod read;
 mod secret;
 mod words;
 
@@ -189,16 +190,10 @@ pub enum ConfigError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// It is not TOML, or has keys or values of the wrong kind. The text shows the place.
-    #[error("{text}")]
-    Syntax {
-        /// What is wrong, with line, column and the nearest known key.
-        text: String,
-    },
-    /// It is well-formed, but makes no sense.
+    /// It is not TOML, has unknown keys or values of the wrong kind, or makes no sense.
     #[error("{}", complaints.join("\n"))]
     Complaints {
-        /// All of them, one sentence each.
+        /// All of them, each with its line and, after `hint:`, the way out.
         complaints: Vec<String>,
     },
 }
@@ -219,9 +214,17 @@ impl Config {
     /// # Errors
     /// See [`ConfigError`].
     pub fn parse(text: &str, base: &Path) -> Result<Self, ConfigError> {
-        let file: file::File =
-            toml::from_str(text).map_err(|error| ConfigError::Syntax { text: check::syntax(&error) })?;
-        check::check(file, base).map_err(|complaints| ConfigError::Complaints { complaints })
+        let document =
+            read::Document::parse(text).map_err(|complaints| ConfigError::Complaints { complaints })?;
+        let (file, mut complaints) = document.file();
+        match file.map(|file| check::check(file, base)) {
+            Some(Ok(config)) if complaints.is_empty() => return Ok(config),
+            Some(Err(senseless)) => {
+                complaints.extend(senseless.into_iter().map(|complaint| document.located(complaint)));
+            }
+            Some(Ok(_)) | None => {}
+        }
+        Err(ConfigError::Complaints { complaints: read::Complaint::in_order(complaints) })
     }
 
     /// All defaults and no backend: what discovery starts from.

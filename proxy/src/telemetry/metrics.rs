@@ -15,7 +15,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use switchback_parsers::chunk::Usage;
-use switchback_policies::facts::BackendState;
 use switchback_policies::failover::Fault;
 
 use crate::backend::Fleet;
@@ -172,7 +171,7 @@ impl Metrics {
     /// The text that a scraper gets.
     pub(crate) fn text(&self, fleet: &Fleet) -> String {
         for backend in fleet.all() {
-            let up = matches!(backend.state(), BackendState::Up | BackendState::Unknown);
+            let up = backend.state().takes_requests();
             self.up.get_or_create(&BackendLabels { backend: backend.name().to_owned() }).set(i64::from(up));
         }
         let mut text = String::new();

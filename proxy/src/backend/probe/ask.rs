@@ -128,9 +128,8 @@ impl Answer {
             Self::Late => Probe::TimedOut,
             Self::Said(said) => match said.status {
                 StatusCode::SERVICE_UNAVAILABLE if said.speaks_of_loading() => Probe::Loading,
-                StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
-                    Probe::Gone
-                }
+                StatusCode::SERVICE_UNAVAILABLE => Probe::Dead,
+                StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => Probe::Gone,
                 _ => Probe::Ready,
             },
         }

@@ -32,10 +32,11 @@ async fn pages_redirects_and_nonsense_are_there_but_serve_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_in_between_that_has_nobody_behind_it_is_down() {
-    for status in [502, 503, 504] {
+async fn a_server_in_between_that_has_nobody_behind_it_gets_no_requests() {
+    use BackendState::{Absent, Dead};
+    for (status, state) in [(502, Absent), (503, Dead), (504, Absent)] {
         let site = list(status, "", "<html>Bad Gateway</html>");
-        assert_eq!(site.found("").await.0, BackendState::Down, "{status}");
+        assert_eq!(site.found("").await.0, state, "{status}");
     }
 }
 
@@ -50,22 +51,22 @@ async fn who_takes_a_connection_and_says_nothing_in_time_is_not_up() {
     for page in [Page::Hangs, Page::Stops(r#"{"data":[{"id":"x"}]"#.to_owned())] {
         let site = Site::default();
         site.page("/v1/models", page);
-        assert_eq!(site.found("").await, (BackendState::Down, Found::default()));
+        assert_eq!(site.found("").await, (BackendState::Absent, Found::default()));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_there_is_down() {
+async fn nobody_there_is_absent() {
     let site = Site::default();
     site.listens(false);
-    assert_eq!(site.found("").await, (BackendState::Down, Found::default()));
+    assert_eq!(site.found("").await, (BackendState::Absent, Found::default()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_vllm_whose_engine_died_is_down_although_it_lists_its_models() {
+async fn a_vllm_whose_engine_died_is_dead_although_it_lists_its_models() {
     let site = vllm();
     site.page("/health", Page::Answer(503, "", String::new()));
-    assert_eq!(site.found("").await, (BackendState::Down, Found::default()));
+    assert_eq!(site.found("").await, (BackendState::Dead, Found::default()));
 }
 
 #[tokio::test(start_paused = true)]

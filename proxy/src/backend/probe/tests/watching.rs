@@ -67,7 +67,7 @@ async fn who_comes_back_on_a_port_is_asked_for_its_name_again() {
     let backend = found(&site).await;
     site.listens(false);
     let left = probe(&backend, 5, TIMEOUT).await;
-    assert_eq!(backend.state(), BackendState::Down);
+    assert_eq!(backend.state(), BackendState::Absent);
     assert_eq!(backend.names()[0], "qwen3.6-27b", "kept while it is down");
     site.becomes(&llama_cpp());
     site.listens(true);
@@ -134,5 +134,5 @@ async fn a_dead_engine_behind_a_living_port_is_seen_by_the_cheap_probe() {
     let backend = found(&site).await;
     site.page("/health", Page::Answer(503, "", String::new()));
     probe(&backend, 5, TIMEOUT).await;
-    assert_eq!((backend.state(), *backend.load.read()), (BackendState::Down, None));
+    assert_eq!((backend.state(), *backend.load.read()), (BackendState::Dead, None));
 }
