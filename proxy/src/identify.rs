@@ -33,6 +33,8 @@ pub(crate) struct Client {
     pub(crate) conversation: Option<String>,
     /// Positions of the backends that it may use, in its order; `None`: the model's.
     pub(crate) backends: Option<Vec<usize>>,
+    /// Positions of the backends that are tried before the others.
+    pub(crate) order: Vec<usize>,
     /// Longer prompts are refused, tokens.
     pub(crate) max_prompt: Option<u64>,
     /// With tools, an output limit of exactly so many tokens is no wish.
@@ -66,6 +68,7 @@ pub(crate) fn identify(config: &Config, call: &Call, key: Option<&str>) -> Clien
         reasoning: config.answer.reasoning.unwrap_or(profile.reasoning),
         conversation: profile.conversation(&clues).map(str::to_owned),
         backends: None,
+        order: Vec::new(),
         max_prompt: None,
         no_limit_at: profile.no_limit_at,
         min_output: None,
@@ -89,6 +92,7 @@ impl Client {
             reasoning: rule.reasoning.unwrap_or(self.reasoning),
             conversation: self.conversation,
             backends: rule.backends.clone(),
+            order: rule.order.clone(),
             max_prompt: rule.max_prompt,
             no_limit_at: self.no_limit_at,
             min_output: rule.min_output,

@@ -27,8 +27,8 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Only the backends that a client may use, in its order.
-    pub(crate) fn only(mut self, allowed: Option<&[usize]>) -> Result<Self, ApiError> {
+    /// Only the backends that a client may use, in its order; those of `first` before the others.
+    pub(crate) fn only(mut self, allowed: Option<&[usize]>, first: &[usize]) -> Result<Self, ApiError> {
         if let Some(allowed) = allowed {
             self.backends =
                 allowed.iter().copied().filter(|backend| self.backends.contains(backend)).collect();
@@ -36,6 +36,8 @@ impl Target {
                 return Err(ApiError::not_for_client());
             }
         }
+        let place = |backend: &usize| first.iter().position(|first| first == backend);
+        self.backends.sort_by_key(|backend| place(backend).unwrap_or(usize::MAX));
         Ok(self)
     }
 }

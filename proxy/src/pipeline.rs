@@ -78,7 +78,7 @@ pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) 
         return Err(ApiError::overflow_loop(limit.count, limit.within.as_secs()));
     }
     let Target { backends, model } =
-        models::resolve(app, call.model.as_deref())?.only(client.backends.as_deref())?;
+        models::resolve(app, call.model.as_deref())?.only(client.backends.as_deref(), &client.order)?;
     let backends = app.fleet.at(&backends);
     if backends.is_empty() {
         return Err(ApiError::nobody_configured(&crate::discover::PORTS));

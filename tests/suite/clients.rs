@@ -275,3 +275,21 @@ async fn a_backend_gets_a_request_as_its_template_and_server_can_read_it() {
     let parameters = &seen["tools"][0]["function"]["parameters"];
     assert_eq!(parameters.to_string(), r#"{"properties":{"pattern":{}}}"#);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_client_may_have_an_order_of_its_own_without_losing_the_other_backends() {
+    let world = World::new(
+        &[("single", 8000), ("llama", 8000)],
+        "[[client]]\nname = \"night\"\nwhen = { user_agent = \"nightbot\" }\norder = [\"llama\"]\n",
+    );
+    world.backend("llama").then(Reply::says("first")).listens(true);
+    world.backend("single").then(Reply::says("others"));
+    let night = [("user-agent", "nightbot")];
+    let first = sent(&world, CHAT, &night, &ask("hi")).await;
+    world.backend("llama").listens(false);
+    let second = sent(&world, CHAT, &night, &ask("hi")).await;
+    assert_eq!(
+        (first.header("x-switchback-backend"), second.header("x-switchback-backend")),
+        ("llama", "single")
+    );
+}

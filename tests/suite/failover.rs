@@ -223,3 +223,17 @@ async fn a_good_finish_before_the_connection_breaks_is_a_whole_answer() {
     let answer = world.chat(&ask_stream("hi")).await;
     assert!(answer.body.ends_with("data: [DONE]\n\n") && !answer.body.contains("error"), "{}", answer.body);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_being_stopped_gets_no_new_work_although_its_health_page_is_well() {
+    let world = World::new(&[("stopping", 8000), ("good", 8000)], "");
+    world.backend("stopping").then(Reply::stream(vec![role(), finish("abort")]));
+    world.backend("good").then(Reply::says("1")).then(Reply::says("2"));
+    world.chat(&ask_stream("hi")).await;
+    // Time for several good probes.
+    tokio::time::advance(Duration::from_secs(5)).await;
+    let answer = world.chat(&ask("hi")).await;
+    assert_eq!(answer.header("x-switchback-backend"), "good");
+    assert_eq!(world.backend("stopping").seen().len(), 1);
+    assert_eq!(world.get("/health").await.json()["backends"]["stopping"], "draining");
+}

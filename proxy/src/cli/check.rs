@@ -13,6 +13,7 @@ use super::{Failed, say};
 use crate::app::App;
 use crate::backend::Backend;
 use crate::backend::client::Tcp;
+use crate::models;
 
 pub(super) async fn run(file: Option<PathBuf>) -> Result<(), Failed> {
     let file = find(file)
@@ -39,8 +40,13 @@ pub(super) async fn run(file: Option<PathBuf>) -> Result<(), Failed> {
         tell_routes(&app, &format!("model {}", model.name), &model.backends);
     }
     for client in &app.config.clients {
-        if let Some(backends) = &client.backends {
-            tell_routes(&app, &format!("client {}", client.name), backends);
+        if client.backends.is_none() && client.order.is_empty() {
+            continue;
+        }
+        match models::resolve(&app, None).and_then(|all| all.only(client.backends.as_deref(), &client.order))
+        {
+            Ok(target) => tell_routes(&app, &format!("client {}", client.name), &target.backends),
+            Err(_) => say(format_args!("client {}: none of its backends serves `auto`\n", client.name)),
         }
     }
     Ok(())
@@ -71,6 +77,17 @@ fn tell_backend(backend: &Arc<Backend>) {
     .into_iter()
     .flatten()
     .collect();
+    let told: Vec<String> = [
+        found
+            .tool_parser
+            .map(|parses| if parses { "parses tool calls" } else { "parses no tool calls" }.to_owned()),
+        found.reasoning.map(|member| format!("thoughts in `{member}`")),
+        found.images.map(|images| if images { "reads images" } else { "reads no images" }.to_owned()),
+        found.counting.map(|counting| format!("counts by {counting}")),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     let names = backend.names();
     say(format_args!(
         "    serves {}",
@@ -80,6 +97,9 @@ fn tell_backend(backend: &Arc<Backend>) {
         "    {}",
         if limits.is_empty() { "no limit is known".to_owned() } else { limits.join(", ") }
     ));
+    if !told.is_empty() {
+        say(format_args!("    {}", told.join(", ")));
+    }
     if let Some(speed) = facts.speed {
         say(format_args!(
             "    first token after {:.1} s of 10000, {:.0} s of 90000 tokens; {} tokens a second",

@@ -1,9 +1,10 @@
 //! `switchback clients`: who is recognised, by what, and what follows from it.
 
-use switchback_policies::client::{BUILTIN, KeepAlive, PLAIN, Profile, Usage};
+use switchback_policies::client::{BUILTIN, Class, KeepAlive, PLAIN, Profile, Usage};
 
 use super::serve::{find, load};
 use super::{Failed, say};
+use crate::config::{ClientRule, Config};
 
 pub(super) fn run(file: Option<std::path::PathBuf>) -> Result<(), Failed> {
     say(format_args!("{:20} {:26} {:12} {:9} known tools", "profile", "client", "keep-alive", "usage"));
@@ -21,17 +22,48 @@ pub(super) fn run(file: Option<std::path::PathBuf>) -> Result<(), Failed> {
         conditions.extend(when.header.iter().map(|(name, value)| format!("{name}: {value}")));
         let when = if conditions.is_empty() { "always".to_owned() } else { conditions.join(", ") };
         say(format_args!("\n{} ({}), when: {when}", rule.name, file.display()));
+        for effect in effects(rule, &config) {
+            say(format_args!("    {effect}"));
+        }
     }
     Ok(())
 }
 
-fn row(profile: &Profile) -> String {
-    let keep_alive = match profile.keep_alive {
+/// What an entry changes.
+fn effects(rule: &ClientRule, config: &Config) -> Vec<String> {
+    let names = |positions: &[usize]| {
+        let names = positions.iter().filter_map(|at| config.backends.get(*at)).map(|backend| &*backend.name);
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let mut effects = Vec::new();
+    effects.extend(rule.backends.as_deref().map(|only| format!("only {}", names(only))));
+    effects.extend((!rule.order.is_empty()).then(|| format!("first {}", names(&rule.order))));
+    effects.extend(rule.max_prompt.map(|limit| format!("prompts of at most {limit} tokens")));
+    effects
+        .extend(rule.min_output.map(|least| format!("with tools, output limits of at least {least} tokens")));
+    let class = rule.class.map(|class| match class {
+        Class::Interactive => "class interactive",
+        Class::Background => "class background",
+    });
+    effects.extend(class.map(str::to_owned));
+    effects.extend(rule.keep_alive.map(|kind| format!("keep-alive {}", word(kind))));
+    let thoughts = rule.reasoning.map(|field| field.name().unwrap_or("the backend's own member"));
+    effects.extend(thoughts.map(|member| format!("thoughts in {member}")));
+    effects.extend(rule.sampling.iter().map(|(member, value)| format!("{member} = {value}")));
+    effects
+}
+
+fn word(kind: KeepAlive) -> &'static str {
+    match kind {
         KeepAlive::Comment => "comment",
         KeepAlive::EmptyDelta => "empty-delta",
         KeepAlive::Ping => "ping",
         KeepAlive::None => "none",
-    };
+    }
+}
+
+fn row(profile: &Profile) -> String {
+    let keep_alive = word(profile.keep_alive);
     let usage = match profile.usage {
         Usage::IfAsked => "if-asked",
         Usage::Always => "always",

@@ -10,8 +10,10 @@ use super::{Backend, file};
 pub(crate) struct ClientRule {
     pub(crate) name: String,
     pub(crate) when: file::When,
-    /// Positions in the list of backends.
+    /// Only these: positions in the list of backends.
     pub(crate) backends: Option<Vec<usize>>,
+    /// These first, in this order.
+    pub(crate) order: Vec<usize>,
     pub(crate) max_prompt: Option<u64>,
     pub(crate) min_output: Option<u64>,
     pub(crate) class: Option<Class>,
@@ -45,17 +47,22 @@ pub(super) fn check(written: file::Client, backends: &[Backend], complaints: &mu
             complain(format!("when.profile: there is no {profile}{}", near.unwrap_or_default()));
         }
     }
-    let mut positions = Vec::new();
-    for wanted in written.backends.iter().flatten() {
-        match backends.iter().position(|backend| backend.name == *wanted) {
-            Some(position) => positions.push(position),
-            None => {
-                let near = nearest(wanted, backends.iter().map(|backend| backend.name.as_str()));
-                let hint = near.map(|near| format!("\nhint: did you mean {near}?")).unwrap_or_default();
-                complain(format!("backends: there is no {wanted}{hint}"));
+    let mut positions = |key: &str, wanted: &[String]| -> Vec<usize> {
+        let mut found = Vec::new();
+        for wanted in wanted {
+            match backends.iter().position(|backend| backend.name == *wanted) {
+                Some(position) => found.push(position),
+                None => {
+                    let near = nearest(wanted, backends.iter().map(|backend| backend.name.as_str()));
+                    let hint = near.map(|near| format!("\nhint: did you mean {near}?")).unwrap_or_default();
+                    complain(format!("{key}: there is no {wanted}{hint}"));
+                }
             }
         }
-    }
+        found
+    };
+    let only = written.backends.as_deref().map(|wanted| positions("backends", wanted));
+    let order = positions("order", &written.order);
     let mut sampling = Vec::new();
     for (member, value) in &written.sampling {
         let number =
@@ -69,7 +76,8 @@ pub(super) fn check(written: file::Client, backends: &[Backend], complaints: &mu
         }
     }
     ClientRule {
-        backends: written.backends.map(|_| positions),
+        backends: only,
+        order,
         max_prompt: written.max_prompt,
         min_output: written.min_output,
         class: written.class.map(Into::into),

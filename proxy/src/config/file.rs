@@ -247,6 +247,8 @@ pub(super) struct Client {
     #[serde(default)]
     pub(super) when: When,
     pub(super) backends: Option<Vec<String>>,
+    #[serde(default)]
+    pub(super) order: Vec<String>,
     pub(super) max_prompt: Option<u64>,
     pub(super) min_output: Option<u64>,
     pub(super) class: Option<Class>,

@@ -99,6 +99,15 @@ pub(crate) enum ReasoningField {
     ReasoningContent,
 }
 
+impl std::fmt::Display for ReasoningField {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Reasoning => "reasoning",
+            Self::ReasoningContent => "reasoning_content",
+        })
+    }
+}
+
 /// How a chat prompt can be counted by the backend itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counting {
@@ -110,6 +119,17 @@ pub(crate) enum Counting {
     CountTokens,
     /// `POST /chat_tokenize` with the whole request. TGI.
     ChatTokenize,
+}
+
+impl std::fmt::Display for Counting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Tokenize => "/tokenize",
+            Self::InputTokens => "/v1/chat/completions/input_tokens",
+            Self::CountTokens => "/v1/messages/count_tokens",
+            Self::ChatTokenize => "/chat_tokenize",
+        })
+    }
 }
 
 impl Counting {
