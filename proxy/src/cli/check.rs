@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use switchback_parsers::diagnosis::Engine;
 use switchback_policies::decision::decide;
 use switchback_policies::facts::{BackendFacts, BackendState, PromptSize, RequestFacts};
 
@@ -55,14 +56,12 @@ pub(super) async fn run(file: Option<PathBuf>) -> Result<(), Failed> {
 fn tell_backend(backend: &Arc<Backend>) {
     let found = backend.found();
     let facts = backend.facts();
-    let version = found.version.map(|version| format!(" {version}")).unwrap_or_default();
-    say(format_args!(
-        "{} at {}: {}, {}{version}",
-        facts.name,
-        backend.config.authority,
-        facts.state,
-        backend.engine()
-    ));
+    let engine = match (backend.engine(), found.version) {
+        (Engine::Other, None) => String::new(),
+        (engine, None) => format!(", {engine}"),
+        (engine, Some(version)) => format!(", {engine} {version}"),
+    };
+    say(format_args!("{} at {}: {}{engine}", facts.name, backend.config.authority, facts.state));
     let number = |name: &str, value: Option<u64>| value.map(|value| format!("{name} {value}"));
     let soft = facts
         .accumulated

@@ -1,6 +1,6 @@
 //! `switchback clients`: who is recognised, by what, and what follows from it.
 
-use switchback_policies::client::{BUILTIN, Class, KeepAlive, PLAIN, Profile, Usage};
+use switchback_policies::client::{BUILTIN, Class, KeepAlive, Profile, Usage};
 
 use super::serve::{find, load};
 use super::{Failed, say};
@@ -8,7 +8,7 @@ use crate::config::{ClientRule, Config};
 
 pub(super) fn run(file: Option<std::path::PathBuf>) -> Result<(), Failed> {
     say(format_args!("{:20} {:26} {:12} {:9} known tools", "profile", "client", "keep-alive", "usage"));
-    for profile in BUILTIN.iter().chain([&PLAIN]) {
+    for profile in BUILTIN {
         say(row(profile));
     }
     let Some(file) = find(file) else { return Ok(()) };

@@ -6,6 +6,7 @@
 
 mod calls;
 mod conversation;
+mod copilot;
 mod failover;
 mod log;
 mod long_prompt;
@@ -68,7 +69,8 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), Failed> {
          [[backend]]\nname = \"dual\"\nurl = \"{}\"\n\
          [[backend]]\nname = \"coder\"\nurl = \"{}\"\n\
          [[model]]\nname = \"qwen3.6-27b\"\naliases = [\"auto\"]\nbackends = [\"single\", \"dual\"]\n\
-         [[model]]\nname = \"qwen3-coder\"\nbackends = [\"coder\"]\n",
+         [[model]]\nname = \"qwen3-coder\"\nbackends = [\"coder\"]\n\
+         [[model]]\nname = \"copilot\"\nbackends = [\"coder\", \"dual\"]\n",
         args.listen,
         single.url(),
         dual.url(),
@@ -88,6 +90,7 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), Failed> {
         ("the growing conversation", conversation::run(&stage).await?),
         ("tool calls as text", calls::run(&stage).await?),
         ("failures", failover::run(&stage).await?),
+        ("Copilot's hello", copilot::run(&stage).await?),
     ];
     let missed: Vec<&str> = points.iter().filter(|(_, made)| !made).map(|(name, _)| *name).collect();
     if !missed.is_empty() {
@@ -124,6 +127,7 @@ fn machines() -> Result<[Spec; 3], Failed> {
     "coder".clone_into(&mut coder.name);
     "qwen3-coder".clone_into(&mut coder.model);
     coder.aliases.clear();
+    coder.window = 20_000;
     coder.calls = Calls { share: 1.0, format: Some(Format::QwenXml), flawed: 0.0 };
     Ok([single, dual, coder])
 }

@@ -52,9 +52,14 @@ pub(super) async fn ask(
     let status = reply.head.status.as_u16();
     let mut told = Told { backend: backend.map(str::to_owned), ..Told::default() };
     let mut frames = SseDecoder::new();
+    let mut refusal = Vec::new();
     while let Some(piece) = reply.body.next().await {
         let piece =
             piece.map_err(|error| format!("connection lost after {} chunks: {error}", told.chunks))?;
+        if status != 200 {
+            refusal.extend_from_slice(&piece);
+            continue;
+        }
         frames.push(piece).map_err(|error| error.to_string())?;
         while let Some(frame) = frames.next_frame() {
             let said = Dialect::Chat.read_frame(&frame);
@@ -77,8 +82,16 @@ pub(super) async fn ask(
     match (status, told.reason.is_empty()) {
         (200, false) => Ok(told),
         (200, true) => Err("the answer has no end".to_owned()),
-        _ => Err(format!("status {status}")),
+        _ => Err(format!("status {status}{}", reason(&refusal))),
     }
+}
+
+/// The first sentence of an error body.
+fn reason(body: &[u8]) -> String {
+    let body: Option<Value> = serde_json::from_slice(body).ok();
+    let message = body.as_ref().and_then(|body| body.pointer("/error/message")).and_then(Value::as_str);
+    let sentence = message.and_then(|text| text.split(". ").next());
+    sentence.map(|text| format!(": {text}")).unwrap_or_default()
 }
 
 impl Told {
