@@ -6,6 +6,7 @@
 use std::fmt;
 
 use crate::client::Class;
+use crate::cliff::{Dimension, Region, Shape};
 
 /// How long a prompt is, in tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +101,10 @@ pub struct RequestFacts {
     pub class: Class,
     /// The session was just told to shorten itself: this request is its chance, and may use the headroom.
     pub may_fill: bool,
+    /// Turns that the conversation has had, with this one.
+    pub turns: u64,
+    /// Pictures in the prompt.
+    pub pictures: u64,
 }
 
 impl RequestFacts {
@@ -115,6 +120,23 @@ impl RequestFacts {
             agent: false,
             class: Class::Interactive,
             may_fill: false,
+            turns: 1,
+            pictures: 0,
+        }
+    }
+
+    /// Its size on the backend at this position, beside what runs there. Planned with the expected length of the prompt.
+    #[must_use]
+    pub fn shape(&self, index: usize, backend: &BackendFacts) -> Shape {
+        let prompt = self.prompt.expected();
+        let cached = self.home.filter(|home| home.backend == index).map_or(0, |home| home.cached.min(prompt));
+        let tokens = prompt.saturating_add(backend.expected_output(self));
+        Shape {
+            new: prompt - cached,
+            accumulated: if self.turns > 1 { prompt } else { 0 },
+            resident: backend.load.resident.saturating_add(tokens),
+            running: backend.load.running + 1,
+            images: self.pictures,
         }
     }
 
@@ -257,6 +279,8 @@ pub struct BackendFacts {
     pub state: BackendState,
     /// It reads images.
     pub images: bool,
+    /// What it died of, and what it survived.
+    pub learned: Region,
 }
 
 impl BackendFacts {
@@ -274,6 +298,21 @@ impl BackendFacts {
             load: Load::default(),
             state: BackendState::Unknown,
             images: true,
+            learned: Region::default(),
+        }
+    }
+
+    /// The same with what was learned. That so many tokens or requests at once are too much narrows what is known of its
+    /// memory and its slots; the rest is asked for each request's shape.
+    #[must_use]
+    pub fn with_learned(self, learned: Region) -> Self {
+        let least =
+            |known: Option<u64>, dimension| [known, learned.hard(dimension)].into_iter().flatten().min();
+        Self {
+            resident: least(self.resident, Dimension::Resident),
+            slots: least(self.slots, Dimension::Running),
+            learned,
+            ..self
         }
     }
 
@@ -285,7 +324,8 @@ impl BackendFacts {
     }
 
     /// The longest prompt that may ever be sent there; `None` if no limit is known. One token is kept for the answer:
-    /// engines refuse or cut to nothing a prompt that fills the window. Soft limits do not count: they may be passed.
+    /// engines refuse or cut to nothing a prompt that fills the window. Soft limits do not count: they may be passed; nor do
+    /// those that hold for some shapes of a prompt only, as what was learned does.
     #[must_use]
     pub fn prompt_limit(&self) -> Option<u64> {
         let window = self.window.map(|window| window.saturating_sub(1));

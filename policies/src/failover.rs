@@ -93,23 +93,23 @@ pub enum Verdict {
     Next,
     /// Try the next candidate whose prompt limit is above this many tokens.
     NextAbove(u64),
+    /// The same, once and never again: it must not kill a third.
+    LastAbove(u64),
     /// Not a fault: ask the same backend again once it has loaded, unless another can answer sooner.
     Wait,
     /// Tell the client: nobody else would answer otherwise.
     Refuse,
 }
 
-/// Judges a fault. `prompt`: tokens of the request; `limit`: prompt limit of the backend that failed, if known;
-/// `guilty_above`: prompts above so many tokens are held guilty of the death that they witnessed.
+/// Judges a fault. `prompt`: tokens of the request; `limit`: prompt limit of the backend that failed, if known; `guilty`:
+/// the engine died, and this is the prompt that did it.
 #[must_use]
-pub fn verdict(fault: Fault, prompt: u64, limit: Option<u64>, guilty_above: u64) -> Verdict {
+pub fn verdict(fault: Fault, prompt: u64, limit: Option<u64>, guilty: bool) -> Verdict {
     match fault {
         Fault::ClientMistake => Verdict::Refuse,
         Fault::Loading => Verdict::Wait,
         Fault::TooLong { limit: told, .. } => Verdict::NextAbove(told.or(limit).unwrap_or(prompt)),
-        Fault::EngineDead | Fault::OutOfMemory | Fault::ConnectionLost if prompt > guilty_above => {
-            Verdict::NextAbove(limit.unwrap_or(prompt))
-        }
+        fault if guilty && is_death(fault) => Verdict::LastAbove(limit.unwrap_or(prompt)),
         Fault::Unreachable
         | Fault::ConnectionLost
         | Fault::EngineDead
@@ -152,13 +152,18 @@ pub fn shows(fault: Fault) -> Option<BackendState> {
     }
 }
 
-/// Whether a prompt of so many tokens is held guilty of this fault: it is then reported as an overflow, which makes a
-/// client shorten the conversation, and not as a server error, which makes it send the killer again up to thirty times.
-/// Returns the number of tokens that is now held for safe.
+/// Whether a fault says that the engine died, and all that it carried with it. A lost connection may say that.
 #[must_use]
-pub fn safe_after_death(fault: Fault, prompt: u64, guilty_above: u64) -> Option<u64> {
-    let died = matches!(fault, Fault::EngineDead | Fault::OutOfMemory | Fault::ConnectionLost);
-    (died && prompt > guilty_above).then(|| (prompt - prompt / 10).max(guilty_above))
+pub fn is_death(fault: Fault) -> bool {
+    matches!(fault, Fault::EngineDead | Fault::OutOfMemory | Fault::ConnectionLost)
+}
+
+/// Whether a suspect of so many tokens is held guilty of a death: below `guilty_above` no cliff is known. A guilty prompt is
+/// reported as an overflow, which makes a client shorten the conversation, and not as a server error, which makes it send
+/// the killer again up to thirty times. Returns the number of tokens that is now held for safe.
+#[must_use]
+pub fn safe_after_death(prompt: u64, guilty_above: u64) -> Option<u64> {
+    (prompt > guilty_above).then(|| (prompt - prompt / 10).max(guilty_above))
 }
 
 /// Whether the backend's own prompt count shows that it dropped a part of the prompt. `low` is a lower bound that holds

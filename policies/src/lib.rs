@@ -1,13 +1,14 @@
 //! Facts in, decisions out.
 //!
 //! Where a request goes ([`routing`]), how much it may answer ([`budget`]), what a fault means ([`failover`]), whether a
-//! backend is there ([`health`]) and whether a session turns in circles ([`session`]): pure functions and plain state
-//! machines over numbers and names. Time is an argument.
+//! backend is there ([`health`]), what it survives ([`cliff`]) and whether a session turns in circles ([`session`]): pure
+//! functions and plain state machines over numbers and names. Time is an argument.
 //!
 //! This crate knows no JSON, no socket, no clock and no async runtime; it must stay replayable from its inputs alone.
 
 pub mod budget;
 pub mod client;
+pub mod cliff;
 pub mod decision;
 pub mod facts;
 pub mod failover;

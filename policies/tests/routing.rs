@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use switchback_policies::client::Class;
+use switchback_policies::cliff::Cliffs;
 use switchback_policies::decision::{Decision, Settings, Unserved, decide};
 use switchback_policies::facts::{
     BackendFacts, BackendState, Home, Images, Limit, Load, PromptSize, RequestFacts,
@@ -103,6 +104,27 @@ fn headroom_is_kept_only_on_the_largest_backend_and_given_to_the_request_after_a
 }
 
 #[test]
+fn what_a_backend_died_of_is_a_limit_for_prompts_of_that_shape_and_the_sentence_says_so() {
+    let mut cliffs = Cliffs::default();
+    cliffs.died(&request(25_000).shape(0, &BackendFacts::new("any", None)), 0, 20_000);
+    let learned = cliffs.region(20_000, false);
+    let fleet = [backend("card", 32_768, None).with_learned(learned), backend("large", 262_144, None)];
+    check(&fleet, request(22_000), &["card", "large"]);
+    check(&fleet, request(24_000), &["large"]);
+    assert_eq!(
+        decide(&request(24_000), &fleet, SETTINGS).sentence(0, &request(24_000), &fleet),
+        "large: first that fits (24000 of 262143 tokens); not card: 24000 new tokens above the 22500 held for safe: it \
+         died of 25000"
+    );
+    let known = RequestFacts { home: Some(Home { backend: 0, cached: 20_000 }), ..request(24_000) };
+    assert_eq!(order(&decide(&known, &fleet, SETTINGS), &fleet)[0], "card");
+    assert_eq!(
+        decide(&request(24_000), &fleet[..1], SETTINGS).unserved(&request(24_000)),
+        Some(Unserved::TooLong { tokens: 24_000, limit: 22_500 })
+    );
+}
+
+#[test]
 fn what_nobody_carries_is_refused_with_the_largest_limit_there_is() {
     let decision = decide(&request(250_000), &fleet(), SETTINGS);
     assert_eq!(
@@ -166,6 +188,8 @@ fn any_request() -> impl Strategy<Value = RequestFacts> {
             agent,
             class,
             may_fill,
+            turns: 1,
+            pictures: 0,
         },
     )
 }

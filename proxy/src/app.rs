@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::backend::client::Connect;
 use crate::backend::{Fleet, probe};
+use crate::cliffs::CliffMaps;
 use crate::config::Config;
 use crate::measure::Vocabularies;
 use crate::session::Sessions;
@@ -23,6 +24,7 @@ use crate::telemetry::metrics::Metrics;
 pub(crate) struct App {
     pub(crate) config: Config,
     pub(crate) fleet: Fleet,
+    pub(crate) cliffs: Arc<CliffMaps>,
     pub(crate) vocabularies: Vocabularies,
     pub(crate) sessions: Sessions,
     pub(crate) metrics: Arc<Metrics>,
@@ -33,8 +35,10 @@ pub(crate) struct App {
 impl App {
     /// Needs a tokio runtime: vocabularies are loaded aside.
     pub(crate) fn new(config: Config, connector: Arc<dyn Connect>) -> Self {
+        let cliffs = Arc::new(CliffMaps::open(config.cliffs.clone()));
         Self {
-            fleet: Fleet::new(&config, &connector, None),
+            fleet: Fleet::new(&config, &connector, &cliffs, None),
+            cliffs,
             vocabularies: Vocabularies::load(&config.models, None),
             sessions: Sessions::new(config.answer.overflow_loop),
             metrics: Arc::new(Metrics::new()),
@@ -46,8 +50,10 @@ impl App {
 
     /// The same under another configuration.
     fn under(&self, config: Config) -> Self {
+        let cliffs = self.cliffs.under(config.cliffs.clone());
         Self {
-            fleet: Fleet::new(&config, &self.connector, Some(&self.fleet)),
+            fleet: Fleet::new(&config, &self.connector, &cliffs, Some(&self.fleet)),
+            cliffs,
             vocabularies: Vocabularies::load(&config.models, Some(&self.vocabularies)),
             sessions: self.sessions.under(config.answer.overflow_loop),
             metrics: self.metrics.clone(),
@@ -79,6 +85,7 @@ impl App {
         for backend in self.fleet.all() {
             probes.spawn(probe::watch(backend.clone(), watch.interval, watch.timeout));
         }
+        probes.spawn(self.cliffs.clone().keep());
         probes
     }
 }

@@ -20,7 +20,7 @@ use crate::answer::rename::Rename;
 use crate::answer::repair::{self, RepairTerms};
 use crate::backend::client::{ClientError, Reply, ReplyBody};
 use crate::backend::decode::Decoder;
-use crate::backend::{Backend, headers};
+use crate::backend::{Backend, Place, headers};
 use crate::call::Call;
 
 /// The longest error body that is read.
@@ -47,11 +47,13 @@ pub(crate) struct Failure {
     pub(crate) detail: String,
     /// What the backend said, if it said something.
     pub(crate) error: Option<Box<BackendError>>,
+    /// The engine died of this very prompt, as far as can be seen.
+    pub(crate) suspect: bool,
 }
 
 impl Failure {
     pub(crate) fn new(fault: Fault, detail: impl Into<String>) -> Self {
-        Self { fault, detail: detail.into(), error: None }
+        Self { fault, detail: detail.into(), error: None, suspect: false }
     }
 
     /// An answer that ended with a word that is no success.
@@ -66,6 +68,7 @@ impl Failure {
             fault: fault_of(&error.diagnosis),
             detail: error.message.clone(),
             error: Some(Box::new(error)),
+            suspect: false,
         }
     }
 }
@@ -109,6 +112,7 @@ pub(crate) async fn attempt(
     call: &Call,
     body: Bytes,
     terms: &Terms,
+    place: &Place,
 ) -> Result<Started, Failure> {
     let started = Instant::now();
     let mut headers = headers::to_backend(&call.headers, &backend.config);
@@ -149,7 +153,7 @@ pub(crate) async fn attempt(
             return Err(refused(backend, reply, unpack).await);
         }
         let stream = AnswerStream::new(reply.body, unpack, dialect, backend.engine(), terms);
-        return first_content(backend, stream, started, terms.silence).await;
+        return first_content(backend, stream, started, terms.silence, place).await;
     }
     whole(backend, dialect, passed, reply.body, unpack, started, terms).await
 }
@@ -159,6 +163,7 @@ async fn first_content(
     mut stream: AnswerStream,
     started: Instant,
     silence: Silence,
+    place: &Place,
 ) -> Result<Started, Failure> {
     let mut held = BytesMut::new();
     let mut deadline = started + silence.first_token;
@@ -166,6 +171,9 @@ async fn first_content(
     loop {
         match unless_silent(backend, deadline, silent, stream.next()).await? {
             Ok(progress) => {
+                if progress.token {
+                    place.first_token();
+                }
                 held.extend_from_slice(&progress.bytes);
                 if progress.content || stream.is_complete() || held.len() > HELD_LIMIT {
                     return Ok(Started::Stream(Box::new(stream), held.freeze()));

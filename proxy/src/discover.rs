@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::backend::client::Connect;
 use crate::backend::{Backend, probe};
+use crate::cliffs::CliffMaps;
 use crate::config::{self, Config};
 
 /// Ports on the loopback address: vLLM, club-3090's composes, llama.cpp, Ollama, LM Studio, SGLang, TGI.
@@ -49,7 +50,7 @@ pub(crate) async fn discover(former: Option<&Config>, own_port: u16, connector: 
 
 async fn look(port: u16, connector: Arc<dyn Connect>) -> Option<config::Backend> {
     let candidate = config::Backend::local(port);
-    let backend = Backend::new(candidate.clone(), connector, WITHIN).unannounced();
+    let backend = Backend::new(candidate.clone(), connector, WITHIN, CliffMaps::nothing()).unannounced();
     probe::once(&backend, WITHIN).await;
     let engine = backend.found().engine;
     match backend.state() {

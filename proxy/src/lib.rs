@@ -12,6 +12,7 @@ mod attempt;
 mod backend;
 mod call;
 pub mod cli;
+mod cliffs;
 mod config;
 mod discover;
 mod edits;

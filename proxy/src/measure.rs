@@ -148,6 +148,7 @@ pub(crate) async fn measure(
     let fits_all = facts.iter().all(|backend| {
         backend.prompt_limit().is_none_or(|limit| bounds.high() <= limit)
             && backend.window.is_none_or(|window| bounds.high().saturating_add(output) <= window)
+            && backend.learned.least_tokens().is_none_or(|limit| bounds.high() <= limit)
     });
     if !fits_all {
         for backend in backends.iter().filter(|backend| !backend.state().is_gone()) {

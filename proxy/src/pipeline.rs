@@ -10,11 +10,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use switchback_parsers::chunk::Dialect;
+use switchback_parsers::message::Message;
 use switchback_parsers::request::ChatRequest;
 use switchback_policies::budget;
 use switchback_policies::client::Usage;
 use switchback_policies::decision::{Decision, Unserved, decide};
-use switchback_policies::facts::{BackendFacts, Home, Images, PromptSize, RequestFacts};
+use switchback_policies::facts::{BackendFacts, Home, Images, PromptSize, RequestFacts, Speed};
 use switchback_policies::failover::Fault;
 
 use crate::answer::relay::{AnswerStream, Silence};
@@ -23,9 +24,9 @@ use crate::answer::repair::RepairTerms;
 use crate::answer::{Head, Out, Piece, stream_headers};
 use crate::app::App;
 use crate::attempt::{Started, Terms, unless_silent};
-use crate::backend::Backend;
 use crate::backend::client::ReplyBody;
 use crate::backend::decode::Decoder;
+use crate::backend::{Backend, Place, Work};
 use crate::call::Call;
 use crate::config::ModelName;
 use crate::edits;
@@ -96,6 +97,8 @@ pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) 
         agent,
         class: client.class,
         may_fill: arrival == Arrival::MayFill,
+        turns: call.request.as_deref().map_or(1, turns_of),
+        pictures: call.request.as_deref().map_or(0, pictures_of),
     };
     if let Some(limit) = client.max_prompt.filter(|limit| facts.prompt.low() > *limit) {
         let hint = format!("client {} may send prompts of {limit} tokens", client.name);
@@ -124,6 +127,16 @@ fn images_of(request: &ChatRequest) -> Images {
         }
     }
     images
+}
+
+/// Turns of the conversation: those that were answered, and this one.
+fn turns_of(request: &ChatRequest) -> u64 {
+    let answered = |message: &Message<'_>| message.role().as_deref() == Some("assistant");
+    request.messages().filter(answered).count() as u64 + 1
+}
+
+fn pictures_of(request: &ChatRequest) -> u64 {
+    request.messages().map(|message| message.images().count() as u64).sum()
 }
 
 /// Where the conversation was answered last, among the backends that may answer it now.
@@ -177,25 +190,35 @@ async fn serve(
         let body = edits::write(call, backend, choice, &base, ask_usage, app.config.repair);
         let output = plan.backend_facts[choice.candidate.backend].expected_output(&plan.facts);
         let tokens = plan.facts.prompt.expected().saturating_add(output);
-        let _place = backend.occupy(tokens, choice.candidate.finish);
+        let facts = &plan.backend_facts[choice.candidate.backend];
+        let shape = plan.facts.shape(choice.candidate.backend, facts);
+        let speed = facts.speed.unwrap_or(Speed::USUAL);
+        let place = backend.occupy(Work {
+            tokens,
+            seconds: choice.candidate.finish,
+            shape,
+            // Twice what it should take, since others may be read beside it.
+            prefill: (!call.stream).then(|| 2.0 * speed.seconds(shape.new, 0)),
+        });
         let terms = terms.for_backend(backend);
-        match crate::attempt::attempt(backend, call, body, &terms).await {
+        match crate::attempt::attempt(backend, call, body, &terms, &place).await {
             Ok(started) => {
                 outcome.begins(backend.name());
                 app.sessions.settle(session, backend.name(), tokens);
-                relay(call, backend, started, terms.silence, outcome, out).await;
+                relay(call, backend, &place, started, terms.silence, outcome, out).await;
                 return Ok(());
             }
-            Err(failure) => {
+            Err(mut failure) => {
+                failure.suspect = backend.on_fault(failure.fault, &place);
                 tracing::warn!(
                     id = call.id,
                     backend = backend.name(),
                     fault = %failure.fault,
                     detail = failure.detail,
+                    suspect = failure.suspect,
                     "attempt failed",
                 );
                 outcome.failed(backend.name(), failure.fault);
-                backend.on_fault(failure.fault);
                 if let Tried::Final = retry.failed(choice.candidate.backend, failure) {
                     break;
                 }
@@ -209,6 +232,7 @@ async fn serve(
 async fn relay(
     call: &Call,
     backend: &Arc<Backend>,
+    place: &Place,
     started: Started,
     silence: Silence,
     outcome: &mut Outcome,
@@ -219,12 +243,13 @@ async fn relay(
         Started::Stream(stream, first) => {
             headers.extend(stream_headers());
             out.send(Piece::Head(Head { status: StatusCode::OK, headers })).await;
-            relay_stream(backend, *stream, first, silence, outcome, out).await;
+            relay_stream(backend, place, *stream, first, silence, outcome, out).await;
         }
         Started::Whole { headers: passed, body, said } => {
             headers.extend(passed);
             outcome.usage = said.usage;
             outcome.ends(End::Answered, None);
+            backend.survived(place);
             out.send(Piece::Whole(Head { status: StatusCode::OK, headers }, body)).await;
         }
         Started::Unread { head, body, unpack } => {
@@ -237,6 +262,7 @@ async fn relay(
 
 async fn relay_stream(
     backend: &Arc<Backend>,
+    place: &Place,
     mut stream: AnswerStream,
     first: Bytes,
     silence: Silence,
@@ -255,7 +281,10 @@ async fn relay_stream(
                 }
                 out.data(progress.bytes).await;
             }
-            Ok(Err(Ok(()))) => return outcome.ends(End::Answered, None),
+            Ok(Err(Ok(()))) => {
+                backend.survived(place);
+                return outcome.ends(End::Answered, None);
+            }
             Ok(Err(Err(failure))) | Err(failure) => break failure,
         }
     };
@@ -266,7 +295,7 @@ async fn relay_stream(
     }
     tracing::warn!(backend = backend.name(), fault = %failure.fault, detail = failure.detail, "answer cut");
     outcome.failed(backend.name(), failure.fault);
-    backend.on_fault(failure.fault);
+    backend.on_fault(failure.fault, place);
     let error = ApiError::answer_cut(backend.name(), failure.fault);
     outcome.ends(End::Cut, Some(error.code));
     out.send(Piece::Refused(error, HeaderMap::new())).await;

@@ -7,6 +7,7 @@
 use switchback_policies::decision::Choice;
 use switchback_policies::facts::{BackendFacts, BackendState};
 use switchback_policies::failover::{self, Fault, Verdict};
+use switchback_policies::routing;
 use tokio::time::{Duration, Instant};
 
 use crate::app::App;
@@ -40,6 +41,8 @@ pub(crate) struct Retry<'a> {
     attempts: usize,
     /// Only backends whose prompt limit is above this.
     above: u64,
+    /// This prompt has killed an engine.
+    killed: bool,
     failures: Vec<(usize, Failure)>,
     patience: Instant,
 }
@@ -54,6 +57,7 @@ impl<'a> Retry<'a> {
             loading: Vec::new(),
             attempts: 0,
             above: 0,
+            killed: false,
             failures: Vec::new(),
             patience: call.accepted + app.config.failover.loading,
         }
@@ -71,8 +75,12 @@ impl<'a> Retry<'a> {
         loop {
             let choices = self.plan.decision.choices.iter().enumerate();
             let next = choices.into_iter().find(|(nth, choice)| {
-                let enough = self.limit(choice.candidate.backend).is_none_or(|limit| limit > self.above);
-                !self.spent[*nth] && !self.loading.contains(nth) && enough
+                let backend = choice.candidate.backend;
+                let enough = self.limit(backend).is_none_or(|limit| limit > self.above);
+                // What others died of meanwhile counts, too.
+                let facts = || self.plan.backends[backend].facts();
+                let still = || routing::refusal(&self.plan.facts, backend, &facts()).is_none();
+                !self.spent[*nth] && !self.loading.contains(nth) && enough && still()
             });
             if next.is_some() {
                 return next;
@@ -108,7 +116,8 @@ impl<'a> Retry<'a> {
         let nth = self.plan.decision.choices.iter().position(|choice| choice.candidate.backend == backend);
         let prompt = self.plan.facts.prompt.expected();
         let guilty_above = self.app.config.failover.death_is_overflow_above;
-        let verdict = failover::verdict(failure.fault, prompt, self.limit(backend), guilty_above);
+        let guilty = failure.suspect && prompt > guilty_above;
+        let verdict = failover::verdict(failure.fault, prompt, self.limit(backend), guilty);
         self.failures.push((backend, failure));
         match (verdict, nth) {
             (Verdict::Wait, Some(nth)) => {
@@ -119,6 +128,13 @@ impl<'a> Retry<'a> {
             (Verdict::NextAbove(above), Some(nth)) => {
                 self.above = self.above.max(above);
                 self.spent[nth] = true;
+            }
+            (Verdict::LastAbove(above), Some(nth)) => {
+                self.above = self.above.max(above);
+                self.spent[nth] = true;
+                if std::mem::replace(&mut self.killed, true) {
+                    return Tried::Final;
+                }
             }
             (Verdict::Next, Some(nth)) => self.spent[nth] = true,
         }
@@ -151,7 +167,10 @@ impl<'a> Retry<'a> {
                 let limit = limit.or(ours).unwrap_or(expected.saturating_sub(1));
                 Some((prompt.unwrap_or(expected).max(limit.saturating_add(1)), limit))
             }
-            fault => failover::safe_after_death(fault, expected, guilty_above).map(|safe| (expected, safe)),
+            _ if failure.suspect => {
+                failover::safe_after_death(expected, guilty_above).map(|safe| (expected, safe))
+            }
+            _ => None,
         });
         let (tokens, limit) = overflows.max_by_key(|(_, limit)| *limit)?;
         let backends = self

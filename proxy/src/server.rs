@@ -99,6 +99,7 @@ impl Proxy {
     pub async fn shut_down(mut self) {
         self.stop.send_replace(true);
         while self.serving.join_next().await.is_some() {}
+        self.live.app().cliffs.save();
     }
 }
 

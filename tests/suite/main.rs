@@ -5,6 +5,7 @@
 mod answers;
 mod bad_input;
 mod clients;
+mod cliffs;
 mod failover;
 mod guarding;
 mod harness;

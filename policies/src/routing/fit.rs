@@ -3,15 +3,20 @@
 //! Limits are compared with the *least* that the prompt can have, so nothing is refused that might fit; what only may
 //! fit says so.
 
-use super::{Reason, Refusal};
+use super::{BackendIndex, Reason, Refusal};
 use crate::facts::{BackendFacts, Images, RequestFacts};
 
 /// A conversation above this part of what a backend survives leaves it now: moving at 12,000 of 15,000 tokens costs
 /// ten seconds of prefill, moving later may cost an outage.
 const NEAR: (u64, u64) = (4, 5);
 
-/// How a request fits, or why not. `headroom` tokens stay free below every limit.
-pub(super) fn fit(request: &RequestFacts, backend: &BackendFacts, headroom: u64) -> Result<Reason, Refusal> {
+/// How a request fits on the backend at this position, or why not. `headroom` tokens stay free below every limit.
+pub(super) fn fit(
+    request: &RequestFacts,
+    index: BackendIndex,
+    backend: &BackendFacts,
+    headroom: u64,
+) -> Result<Reason, Refusal> {
     if request.images == Images::New && !backend.images {
         return Err(Refusal::NoImages);
     }
@@ -37,6 +42,12 @@ pub(super) fn fit(request: &RequestFacts, backend: &BackendFacts, headroom: u64)
     // Of several limits the smallest is the truth that the client needs.
     if let Some(refusal) = refusals.into_iter().flatten().min_by_key(|refusal| refusal.limit()) {
         return Err(refusal);
+    }
+    if let Some(beyond) = backend.learned.beyond(&request.shape(index, backend)) {
+        if beyond.may_be_tried(&backend.learned, backend.load.running) {
+            return Ok(Reason::BeyondLearned(beyond));
+        }
+        return Err(Refusal::BeyondLearned(beyond));
     }
     let output = backend.expected_output(request);
     if let Some(limit) = soft.filter(|limit| tokens.saturating_add(output) > *limit) {

@@ -13,6 +13,7 @@ mod score;
 
 use std::fmt;
 
+use crate::cliff::{Beyond, Dimension};
 use crate::facts::{BackendFacts, BackendState, RequestFacts};
 
 /// Position of a backend in the list that was given.
@@ -52,6 +53,8 @@ pub enum Reason {
         /// The limit, tokens.
         limit: u64,
     },
+    /// It is above what the backend died of before, but that has faded or may be explored, and nobody else is left.
+    BeyondLearned(Beyond),
     /// It fits, but the backend is loading or believed down; nobody else is left.
     LastResort(BackendState),
 }
@@ -71,6 +74,11 @@ impl fmt::Display for Reason {
                     "warning: above the {limit} tokens that such a backend is known to survive, nobody else fits"
                 )
             }
+            Self::BeyondLearned(beyond) => {
+                f.write_str("warning: ")?;
+                write_beyond(f, beyond)?;
+                f.write_str(", nobody else fits")
+            }
             Self::LastResort(BackendState::Loading) => f.write_str("loading, nobody else fits"),
             Self::LastResort(state) => write!(f, "believed {state}, nobody else fits"),
         }
@@ -88,8 +96,9 @@ impl Reason {
             Self::FullNow => 4,
             Self::MayFit => 5,
             Self::AboveSoftLimit { .. } => 6,
-            Self::LastResort(BackendState::Loading) => 7,
-            Self::LastResort(_) => 8,
+            Self::BeyondLearned(_) => 7,
+            Self::LastResort(BackendState::Loading) => 8,
+            Self::LastResort(_) => 9,
         }
     }
 }
@@ -125,8 +134,21 @@ pub enum Refusal {
         /// The limit.
         limit: u64,
     },
+    /// Above what the backend died of before.
+    BeyondLearned(Beyond),
     /// The prompt holds an image, and the backend reads none.
     NoImages,
+}
+
+fn write_beyond(f: &mut fmt::Formatter<'_>, beyond: &Beyond) -> fmt::Result {
+    let Beyond { dimension, size, bound } = beyond;
+    write!(
+        f,
+        "{size} {} above the {} held for safe: it died of {}",
+        dimension.unit(),
+        bound.limit,
+        bound.killer
+    )
 }
 
 impl Refusal {
@@ -138,6 +160,9 @@ impl Refusal {
             | Self::AboveSingle { limit, .. }
             | Self::AboveAccumulated { limit, .. }
             | Self::AboveResident { limit, .. } => Some(limit),
+            Self::BeyondLearned(beyond) => {
+                Some(beyond.bound.limit).filter(|_| beyond.dimension != Dimension::Images)
+            }
             Self::NoImages => None,
         }
     }
@@ -156,6 +181,7 @@ impl fmt::Display for Refusal {
             Self::AboveResident { tokens, limit } => {
                 write!(f, "{tokens} tokens above the {limit} that its memory holds")
             }
+            Self::BeyondLearned(beyond) => write_beyond(f, beyond),
             Self::NoImages => f.write_str("takes no images"),
         }
     }
@@ -170,6 +196,12 @@ pub struct Routing {
     pub refusals: Vec<(BackendIndex, Refusal)>,
 }
 
+/// Why a backend that was a candidate is none any more: what is learned between two attempts counts for the second.
+#[must_use]
+pub fn refusal(request: &RequestFacts, index: BackendIndex, backend: &BackendFacts) -> Option<Refusal> {
+    fit::fit(request, index, backend, 0).err()
+}
+
 /// Ranks the backends, which stand in the operator's order.
 ///
 /// `headroom`: tokens that an ordinary turn leaves free below the *largest* limit, so that the compaction call after a
@@ -181,7 +213,7 @@ pub fn rank(request: &RequestFacts, backends: &[BackendFacts], headroom: u64) ->
     for (backend, facts) in backends.iter().enumerate() {
         let is_largest = facts.prompt_limit().is_some_and(|limit| Some(limit) == largest);
         let headroom = if is_largest && !request.may_fill { headroom } else { 0 };
-        match fit::fit(request, facts, headroom) {
+        match fit::fit(request, backend, facts, headroom) {
             Ok(reason) => {
                 let reason =
                     if facts.state.takes_requests() { reason } else { Reason::LastResort(facts.state) };

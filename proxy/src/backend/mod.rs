@@ -6,25 +6,29 @@
 pub(crate) mod client;
 pub(crate) mod decode;
 pub(crate) mod headers;
+mod learn;
 mod open;
 pub(crate) mod probe;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
 use http_body_util::Full;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use switchback_parsers::diagnosis::Engine;
+use switchback_policies::cliff::Region;
 use switchback_policies::facts::{BackendFacts, BackendState, Limit};
-use switchback_policies::failover::{self, Fault};
 use switchback_policies::health::{Health, Probe};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use self::client::{ClientError, Connect, Reply};
-use self::open::{OpenRequests, Place};
+use self::open::{OpenRequests, Witnessed};
+pub(crate) use self::open::{Place, Work};
 pub(crate) use self::probe::{Found, Load};
+use crate::cliffs::CliffMaps;
 use crate::config;
 use crate::preset::Preset;
 
@@ -36,6 +40,13 @@ pub(crate) struct Backend {
     /// As of the last probe; `None` if that did not tell.
     load: RwLock<Option<Load>>,
     open: Arc<OpenRequests>,
+    cliffs: Arc<CliffMaps>,
+    /// A connection was lost with this on it: if the next probe finds nobody, that was a death.
+    lost: Mutex<Option<Witnessed>>,
+    /// It may have died since it was last seen up: that it comes back is no restart on purpose then.
+    died: AtomicBool,
+    /// Something happened that a probe should look at now.
+    doubt: Notify,
     health: watch::Sender<Health>,
     connector: Arc<dyn Connect>,
     connect_within: Duration,
@@ -48,10 +59,22 @@ impl Backend {
         config: config::Backend,
         connector: Arc<dyn Connect>,
         connect_within: Duration,
+        cliffs: Arc<CliffMaps>,
     ) -> Self {
-        let health = watch::Sender::new(Health::default());
-        let (found, load, open) = (RwLock::default(), RwLock::default(), Arc::default());
-        Self { config, found, load, open, health, connector, connect_within, announced: true }
+        Self {
+            config,
+            found: RwLock::default(),
+            load: RwLock::default(),
+            open: Arc::default(),
+            cliffs,
+            lost: Mutex::default(),
+            died: AtomicBool::new(true),
+            doubt: Notify::new(),
+            health: watch::Sender::new(Health::default()),
+            connector,
+            connect_within,
+            announced: true,
+        }
     }
 
     /// One that is only looked for: what becomes of it is nobody's news yet.
@@ -79,9 +102,9 @@ impl Backend {
         *self.load.read()
     }
 
-    /// Takes a place for a request of so many tokens that is expected to take so many seconds.
-    pub(crate) fn occupy(&self, tokens: u64, seconds: f64) -> Place {
-        self.open.take(tokens, seconds)
+    /// Takes a place for a request.
+    pub(crate) fn occupy(&self, work: Work) -> Place {
+        self.open.take(work)
     }
 
     pub(crate) fn state(&self) -> BackendState {
@@ -129,9 +152,10 @@ impl Backend {
         // What a machine was seen to fill is all it can hold under llama.cpp, whose slots share that memory; under vLLM,
         // which has a pool of its own, it is what one conversation was seen to fill.
         let filled = preset.and_then(|preset| preset.resident);
-        let shares = matches!(self.engine(), Engine::LlamaCpp | Engine::IkLlama);
-        let (filled_by_one, filled_by_all) = if shares { (None, filled) } else { (filled, None) };
-        BackendFacts {
+        let (filled_by_one, filled_by_all) =
+            if self.shares_memory() { (None, filled) } else { (filled, None) };
+        let model = self.names().into_iter().next();
+        let facts = BackendFacts {
             name: self.config.name.clone(),
             window: self.config.window.or(found.window).or(preset.map(|preset| preset.window)),
             single: limits.single.or(least([
@@ -158,7 +182,9 @@ impl Backend {
                 .or(found.images)
                 .or(preset.and_then(|preset| preset.vision))
                 .unwrap_or(true),
-        }
+            learned: Region::default(),
+        };
+        facts.with_learned(self.cliffs.region(&self.config.name, model.as_deref()))
     }
 
     /// Opens a connection and sends one request; `path` starts with `/v1` or is one of the engine's own.
@@ -192,20 +218,22 @@ impl Backend {
                 );
             }
             *known = found;
+            drop(known);
+            if let (Some(owner), Some(version)) = (self.owner(), self.found().version) {
+                self.cliffs.is_version(owner, &version);
+            }
         }
+        self.judge_loss(probe);
+        let before = self.state();
         self.change(|health| health.on_probe(probe));
+        if before != BackendState::Up && self.state() == BackendState::Up {
+            self.came_back();
+        }
     }
 
     /// Takes how busy a probe found it.
     fn on_load(&self, load: Option<Load>) {
         *self.load.write() = load;
-    }
-
-    /// Takes a fault that a request met.
-    pub(crate) fn on_fault(&self, fault: Fault) {
-        if let Some(state) = failover::shows(fault) {
-            self.change(|health| health.on_seen(state));
-        }
     }
 
     fn change(&self, change: impl FnOnce(&mut Health)) {
@@ -236,7 +264,12 @@ pub(crate) struct Fleet {
 impl Fleet {
     /// The configured backends. Those that `former` has under the very same configuration are taken over with all that is
     /// known of them.
-    pub(crate) fn new(config: &config::Config, connector: &Arc<dyn Connect>, former: Option<&Self>) -> Self {
+    pub(crate) fn new(
+        config: &config::Config,
+        connector: &Arc<dyn Connect>,
+        cliffs: &Arc<CliffMaps>,
+        former: Option<&Self>,
+    ) -> Self {
         let within = config.failover.connect;
         let backend = |backend: &config::Backend| {
             let known = former.and_then(|former| {
@@ -244,10 +277,11 @@ impl Fleet {
                     .backends
                     .iter()
                     .find(|known| known.config == *backend && known.connect_within == within)
+                    .filter(|known| Arc::ptr_eq(&known.cliffs, cliffs))
             });
-            known
-                .cloned()
-                .unwrap_or_else(|| Arc::new(Backend::new(backend.clone(), connector.clone(), within)))
+            known.cloned().unwrap_or_else(|| {
+                Arc::new(Backend::new(backend.clone(), connector.clone(), within, cliffs.clone()))
+            })
         };
         Self { backends: config.backends.iter().map(backend).collect() }
     }

@@ -1,22 +1,48 @@
-//! What the proxy itself has put on a backend: open requests, their tokens, when they are expected to end.
+//! What the proxy itself has put on a backend: open requests, their tokens, when they are expected to end, and who of them
+//! is the suspect when the engine dies.
 //!
 //! A place is taken when an attempt starts and freed when its answer ends, by drop: on failure, disconnect and panic, too.
+//! The suspect of a death is the request that was in prefill then; of several the one with the most to read. All that were
+//! open at the first report of a death died of that one, so that one death is counted once.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use switchback_policies::cliff::Shape;
 use switchback_policies::facts::Load;
 use tokio::time::{Duration, Instant};
 
 /// The open requests of one backend.
 #[derive(Debug, Default)]
-pub(crate) struct OpenRequests(Mutex<Vec<Open>>);
+pub(crate) struct OpenRequests(Mutex<Open>);
+
+#[derive(Debug, Default)]
+struct Open {
+    requests: Vec<Request>,
+    next: u64,
+    /// The last death: who was there, and the suspect.
+    death: Option<(Vec<u64>, Option<u64>)>,
+}
 
 #[derive(Clone, Copy, Debug)]
-struct Open {
+struct Request {
     id: u64,
-    tokens: u64,
+    work: Work,
     ends: Instant,
+    /// `None`: its first token has come.
+    prefill_until: Option<Instant>,
+}
+
+/// What a request puts on a backend.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Work {
+    /// Prompt and expected output.
+    pub(crate) tokens: u64,
+    /// Until it is expected to be done.
+    pub(crate) seconds: f64,
+    pub(crate) shape: Shape,
+    /// How long it can be in prefill without its first token being seen; `None`: until that comes.
+    pub(crate) prefill: Option<f64>,
 }
 
 /// One request's place. Dropping it frees the place.
@@ -26,32 +52,111 @@ pub(crate) struct Place {
     id: u64,
 }
 
+/// What a death means for one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Death {
+    /// It was in prefill.
+    pub(crate) suspect: bool,
+    /// What to learn from, at the first report of a death.
+    pub(crate) lesson: Option<Witnessed>,
+}
+
+/// What an engine carried when it died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Witnessed {
+    /// A suspect in prefill.
+    Prefill(Shape),
+    /// Nobody was in prefill: only how much it was, and how many.
+    Crowd(Shape),
+}
+
+fn after(seconds: f64) -> Instant {
+    Instant::now() + Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)
+}
+
 impl OpenRequests {
-    /// Takes a place for `tokens` (prompt and expected output) that are expected to be done after `seconds`.
-    pub(crate) fn take(self: &Arc<Self>, tokens: u64, seconds: f64) -> Place {
-        let ends = Instant::now() + Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO);
+    /// Takes a place.
+    pub(crate) fn take(self: &Arc<Self>, work: Work) -> Place {
+        // What cannot be said as a time never ends.
+        let prefill_until = after(work.prefill.unwrap_or(1e9));
         let mut open = self.0.lock();
-        let id = open.iter().map(|open| open.id + 1).max().unwrap_or(0);
-        open.push(Open { id, tokens, ends });
+        let id = open.next;
+        open.next += 1;
+        open.requests.push(Request {
+            id,
+            work,
+            ends: after(work.seconds),
+            prefill_until: Some(prefill_until),
+        });
         Place { open: self.clone(), id }
     }
 
     /// What they come to now.
     pub(crate) fn load(&self) -> Load {
-        let open = self.0.lock();
+        self.0.lock().load()
+    }
+}
+
+impl Open {
+    fn load(&self) -> Load {
         let now = Instant::now();
-        let first = open.iter().map(|open| open.ends.saturating_duration_since(now)).min();
+        let first = self.requests.iter().map(|open| open.ends.saturating_duration_since(now)).min();
         Load {
-            running: open.len() as u64,
-            resident: open.iter().map(|open| open.tokens).sum(),
+            running: self.requests.len() as u64,
+            resident: self.requests.iter().map(|open| open.work.tokens).sum(),
             first_ends_in: first.unwrap_or_default().as_secs_f64(),
         }
+    }
+
+    fn died(&mut self, id: u64) -> Death {
+        if let Some((there, suspect)) = &self.death
+            && there.contains(&id)
+        {
+            return Death { suspect: *suspect == Some(id), lesson: None };
+        }
+        let now = Instant::now();
+        let reading = self.requests.iter().filter(|open| open.prefill_until.is_some_and(|until| until > now));
+        let suspect = reading.max_by_key(|open| open.work.shape.new).copied();
+        let load = self.load();
+        let crowd = Shape { resident: load.resident, running: load.running, ..Shape::default() };
+        let lesson = match suspect {
+            Some(suspect) => Witnessed::Prefill(Shape {
+                resident: load.resident,
+                running: load.running,
+                ..suspect.work.shape
+            }),
+            None => Witnessed::Crowd(crowd),
+        };
+        let suspect = suspect.map(|suspect| suspect.id);
+        self.death = Some((self.requests.iter().map(|open| open.id).collect(), suspect));
+        Death { suspect: suspect == Some(id), lesson: Some(lesson) }
+    }
+}
+
+impl Place {
+    /// Its first token has come: it is not in prefill any more.
+    pub(crate) fn first_token(&self) {
+        let mut open = self.open.0.lock();
+        if let Some(request) = open.requests.iter_mut().find(|open| open.id == self.id) {
+            request.prefill_until = None;
+        }
+    }
+
+    /// It met the death of the engine.
+    pub(crate) fn died(&self) -> Death {
+        self.open.0.lock().died(self.id)
+    }
+
+    /// What it put there.
+    pub(crate) fn shape(&self) -> Shape {
+        let open = self.open.0.lock();
+        open.requests.iter().find(|open| open.id == self.id).map(|open| open.work.shape).unwrap_or_default()
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.open.0.lock().retain(|open| open.id != self.id);
+        self.open.0.lock().requests.retain(|open| open.id != self.id);
     }
 }
 
@@ -59,16 +164,48 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
+    fn work(tokens: u64, seconds: f64) -> Work {
+        let shape = Shape { new: tokens, resident: tokens, running: 1, ..Shape::default() };
+        Work { tokens, seconds, shape, prefill: None }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_place_counts_until_it_is_dropped() {
         let open = Arc::new(OpenRequests::default());
-        let first = open.take(1000, 30.0);
-        let second = open.take(500, 10.0);
+        let first = open.take(work(1000, 30.0));
+        let second = open.take(work(500, 10.0));
         tokio::time::advance(Duration::from_secs(4)).await;
         assert_eq!(open.load(), Load { running: 2, resident: 1500, first_ends_in: 6.0 });
         drop(second);
         assert_eq!(open.load().resident, 1000);
         drop(first);
         assert_eq!(open.load(), Load::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_suspect_of_a_death_is_the_one_in_prefill_whoever_reports_first() {
+        let open = Arc::new(OpenRequests::default());
+        let writes = open.take(work(40_000, 30.0));
+        writes.first_token();
+        let reads = open.take(work(25_000, 30.0));
+        let waits = open.take(work(300, 30.0));
+        let death = writes.died();
+        assert!(!death.suspect);
+        let shape = Shape { new: 25_000, accumulated: 0, resident: 65_300, running: 3, images: 0 };
+        assert_eq!(death.lesson, Some(Witnessed::Prefill(shape)));
+        assert_eq!(reads.died(), Death { suspect: true, lesson: None });
+        assert_eq!(waits.died(), Death { suspect: false, lesson: None });
+        drop((writes, reads, waits));
+        let next = open.take(work(100, 1.0));
+        next.first_token();
+        assert!(matches!(next.died().lesson, Some(Witnessed::Crowd(_))), "another death");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_shows_no_token_is_in_prefill_only_as_long_as_that_can_take() {
+        let open = Arc::new(OpenRequests::default());
+        let whole = open.take(Work { prefill: Some(5.0), ..work(9000, 60.0) });
+        tokio::time::advance(Duration::from_secs(6)).await;
+        assert!(!whole.died().suspect);
     }
 }

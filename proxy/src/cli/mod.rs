@@ -5,6 +5,7 @@
 
 mod check;
 mod clients;
+mod cliffs;
 mod count;
 mod demo;
 mod explain;
@@ -47,6 +48,8 @@ enum Command {
     Repair(repair::RepairArgs),
     /// The clients that are recognised
     Clients,
+    /// What backends were seen to die of: shown, exported, imported, forgotten
+    Cliffs(cliffs::CliffsArgs),
     /// Simulated backends with the published prefill cliffs; no GPU needed
     Rig(rig::RigArgs),
     /// What kills simulated cards without the proxy, and what becomes of it with it; then everything stays up to play with
@@ -85,6 +88,7 @@ pub fn main() -> ExitCode {
             Command::Count(args) => count::run(config, &args),
             Command::Repair(args) => repair::run(&args),
             Command::Clients => clients::run(config),
+            Command::Cliffs(args) => cliffs::run(config, &args),
             Command::Rig(args) => rig::run(args).await,
             Command::Demo(args) => demo::run(args).await,
         }

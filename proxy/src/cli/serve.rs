@@ -22,7 +22,13 @@ pub(super) async fn run(file: Option<PathBuf>, listen: Option<SocketAddr>) -> Re
     let mut config = match &file {
         Some(file) => load(file)?,
         None => look_around(listen).await,
-    };
+    }
+    .keeping_state();
+    if config.keeps_nothing() {
+        tracing::warn!(
+            "neither XDG_STATE_HOME nor HOME is set, nor [cliffs] file: what is learned of cliffs is lost at the end"
+        );
+    }
     if let Some(listen) = listen {
         config = config.listening_on(listen).map_err(|error| Failed::Configuration(error.to_string()))?;
     }
@@ -125,7 +131,7 @@ async fn reload_on_change(proxy: &Proxy, file: &Path, listen: Option<SocketAddr>
             continue;
         }
         seen = now;
-        let read = Config::load(file).and_then(|config| match listen {
+        let read = Config::load(file).map(Config::keeping_state).and_then(|config| match listen {
             Some(listen) => config.listening_on(listen),
             None => Ok(config),
         });

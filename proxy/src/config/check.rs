@@ -14,6 +14,7 @@ use super::{
     Answer, Backend, ClientRule, Config, Failover, Key, Model, Probe, Repair, Server, backend, client, file,
     secret,
 };
+use crate::cliffs;
 
 /// TOML's own message, with the nearest known key where a key is unknown.
 pub(super) fn syntax(error: &toml::de::Error) -> String {
@@ -70,6 +71,7 @@ pub(super) fn defaults() -> Config {
         strip_volatile: file.routing.strip_volatile,
         repair: repair(&file.repair),
         failover: failover(&file.failover, &mut none),
+        cliffs: cliffs(file.cliffs, Path::new(""), file.failover.death_is_overflow_above),
         answer: answer(&file.answer, &mut none),
         probe: Probe { interval: file.probe.interval, timeout: file.probe.timeout },
     }
@@ -77,6 +79,11 @@ pub(super) fn defaults() -> Config {
 
 fn repair(written: &file::Repair) -> Repair {
     Repair { tool_calls: written.tool_calls == file::ToolCalls::Auto, history: written.history }
+}
+
+fn cliffs(written: file::Cliffs, base: &Path, floor: u64) -> cliffs::Settings {
+    let file = written.file.map(|file| base.join(file));
+    cliffs::Settings { file, learn: written.learn, explore: written.explore, floor }
 }
 
 /// Checks the whole file.
@@ -100,6 +107,7 @@ pub(super) fn check(file: file::File, base: &Path) -> Result<Config, Vec<String>
                 .to_owned(),
         );
     }
+    let cliffs = cliffs(file.cliffs, base, file.failover.death_is_overflow_above);
     let failover = failover(&file.failover, &mut complaints);
     let answer = answer(&file.answer, &mut complaints);
     if file.probe.interval.is_zero() || file.probe.timeout.is_zero() {
@@ -116,6 +124,7 @@ pub(super) fn check(file: file::File, base: &Path) -> Result<Config, Vec<String>
             strip_volatile: file.routing.strip_volatile,
             repair: repair(&file.repair),
             failover,
+            cliffs,
             answer,
             probe,
         }),

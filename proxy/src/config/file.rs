@@ -23,6 +23,7 @@ pub(super) struct File {
     pub(super) routing: Routing,
     pub(super) repair: Repair,
     pub(super) failover: Failover,
+    pub(super) cliffs: Cliffs,
     pub(super) answer: Answer,
     pub(super) probe: Probe,
 }
@@ -190,6 +191,20 @@ impl Default for Failover {
             death_is_overflow_above: 20_000,
             silent_truncation: true,
         }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Cliffs {
+    pub(super) learn: bool,
+    pub(super) explore: bool,
+    pub(super) file: Option<PathBuf>,
+}
+
+impl Default for Cliffs {
+    fn default() -> Self {
+        Self { learn: true, explore: false, file: None }
     }
 }
 

@@ -21,6 +21,7 @@ use switchback_policies::client::{ReasoningField, Usage};
 use switchback_policies::decision::Settings;
 use switchback_policies::session::LoopLimit;
 
+use crate::cliffs;
 use crate::edits::Need;
 use crate::preset::Preset;
 pub(crate) use check::nearest;
@@ -41,6 +42,7 @@ pub struct Config {
     pub(crate) strip_volatile: bool,
     pub(crate) repair: Repair,
     pub(crate) failover: Failover,
+    pub(crate) cliffs: cliffs::Settings,
     pub(crate) answer: Answer,
     pub(crate) probe: Probe,
 }
@@ -241,6 +243,23 @@ impl Config {
         let mut places = vec![PathBuf::from("switchback.toml")];
         places.extend(config_home.map(|home| home.join("switchback").join("switchback.toml")));
         places
+    }
+
+    /// The same configuration, with what is learned of cliffs kept in the user's state folder if no place is configured.
+    #[must_use]
+    pub fn keeping_state(mut self) -> Self {
+        if self.cliffs.file.is_none() {
+            let state = std::env::var_os("XDG_STATE_HOME")
+                .map(PathBuf::from)
+                .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state")));
+            self.cliffs.file = state.map(|state| state.join("switchback").join("cliffs.json"));
+        }
+        self
+    }
+
+    /// What is learned is nowhere kept.
+    pub(crate) fn keeps_nothing(&self) -> bool {
+        self.cliffs.learn && self.cliffs.file.is_none()
     }
 
     /// The same configuration on another address, as `--listen` asks.

@@ -56,6 +56,7 @@ pub(crate) async fn watch(backend: Arc<Backend>, interval: Duration, timeout: Du
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = changed => {}
+            () = backend.doubt.notified() => {}
         }
         cheap = probe(&backend, cheap, timeout).await;
     }

@@ -79,7 +79,12 @@ impl Site {
     fn backend(&self, more: &str) -> Arc<Backend> {
         let text = format!("[[backend]]\nname = \"b\"\nurl = \"http://b\"\n{more}");
         let config = Config::parse(&text, Path::new(".")).expect("a configuration");
-        Arc::new(Backend::new(config.backends[0].clone(), Arc::new(self.clone()), TIMEOUT))
+        Arc::new(Backend::new(
+            config.backends[0].clone(),
+            Arc::new(self.clone()),
+            TIMEOUT,
+            crate::cliffs::CliffMaps::nothing(),
+        ))
     }
 
     /// What one whole probe makes of it.

@@ -1,0 +1,93 @@
+//! What a backend's requests teach of it: faults, deaths and their suspects, what was survived.
+//!
+//! An engine that says that it is dead has died. A lost connection is only a doubt: the next probe, which is made at once,
+//! tells whether anybody is still there. Must never take a client's hang-up, or an orderly stop, for a death.
+
+use std::sync::atomic::Ordering;
+
+use switchback_parsers::diagnosis::Engine;
+use switchback_policies::facts::BackendState;
+use switchback_policies::failover::{self, Fault};
+use switchback_policies::health::Probe;
+
+use super::Backend;
+use super::open::{Place, Witnessed};
+use crate::cliffs::Owner;
+
+impl Backend {
+    /// Takes a fault that a request met at its place; true: the engine died, and this request is the suspect.
+    pub(crate) fn on_fault(&self, fault: Fault, place: &Place) -> bool {
+        let mut suspect = false;
+        if failover::is_death(fault) {
+            let death = place.died();
+            suspect = death.suspect;
+            match death.lesson {
+                Some(witnessed) if fault == Fault::ConnectionLost => {
+                    *self.lost.lock() = Some(witnessed);
+                    self.doubt.notify_one();
+                }
+                Some(witnessed) => self.learn(witnessed),
+                None => {}
+            }
+        }
+        if let Some(state) = failover::shows(fault) {
+            if state.is_gone() {
+                self.judge_loss(Probe::Gone);
+            }
+            self.change(|health| health.on_seen(state));
+        }
+        suspect
+    }
+
+    /// Whose cliffs they are: its own, with the model that it serves; `None` before it has said that.
+    pub(super) fn owner(&self) -> Option<Owner> {
+        let unnamed = || (self.state() == BackendState::Up).then(String::new);
+        Some((self.config.name.clone(), self.names().into_iter().next().or_else(unnamed)?))
+    }
+
+    /// A request was answered to its end.
+    pub(crate) fn survived(&self, place: &Place) {
+        if let Some(owner) = self.owner() {
+            self.cliffs.survived(owner, &place.shape());
+        }
+    }
+
+    /// It died of this, or beside it.
+    fn learn(&self, witnessed: Witnessed) {
+        self.died.store(true, Ordering::Relaxed);
+        let shape = match witnessed {
+            Witnessed::Prefill(shape) => shape,
+            // vLLM keeps what does not fit waiting; what kills it in decode has nothing to do with lengths.
+            Witnessed::Crowd(shape) if self.shares_memory() => shape,
+            Witnessed::Crowd(_) => return,
+        };
+        if let Some(owner) = self.owner() {
+            self.cliffs.died(owner, &shape);
+        }
+    }
+
+    /// A connection was lost lately: whether that was a death is what the probe tells.
+    pub(super) fn judge_loss(&self, probe: Probe) {
+        let lost = match probe {
+            Probe::TimedOut => None,
+            Probe::Ready | Probe::Loading | Probe::Gone | Probe::Dead => self.lost.lock().take(),
+        };
+        if let Some(witnessed) = lost.filter(|_| probe != Probe::Ready) {
+            self.learn(witnessed);
+        }
+    }
+
+    /// It is up again. If it did not die, somebody stopped and started it, and may have changed it.
+    pub(super) fn came_back(&self) {
+        if !self.died.swap(false, Ordering::Relaxed)
+            && let Some(owner) = self.owner()
+        {
+            self.cliffs.restarted(owner);
+        }
+    }
+
+    /// Its slots share the memory that one conversation was seen to fill.
+    pub(super) fn shares_memory(&self) -> bool {
+        matches!(self.engine(), Engine::LlamaCpp | Engine::IkLlama)
+    }
+}

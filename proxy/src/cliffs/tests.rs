@@ -1,0 +1,97 @@
+//! The maps and their file as claims.
+
+use super::*;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+fn shape(tokens: u64) -> Shape {
+    Shape { new: tokens, resident: tokens, running: 1, ..Shape::default() }
+}
+
+fn owner() -> Owner {
+    ("card".to_owned(), "m".to_owned())
+}
+
+/// A file in a folder of its own, which goes with it.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Self(std::env::temp_dir().join(format!("switchback-cliffs-{}-{number}", std::process::id())))
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("state/cliffs.json")
+    }
+
+    fn maps(&self) -> CliffMaps {
+        CliffMaps::open(Settings { file: Some(self.file()), learn: true, explore: false, floor: 20_000 })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn limit(maps: &CliffMaps, model: Option<&str>) -> Option<u64> {
+    maps.region("card", model).hard(switchback_policies::cliff::Dimension::New)
+}
+
+#[test]
+fn what_was_learned_is_there_after_a_restart_even_before_the_backend_says_what_it_serves() {
+    let place = Place::new();
+    let maps = place.maps();
+    maps.survived(owner(), &shape(30_000));
+    maps.died(owner(), &shape(60_000));
+    maps.save();
+    let again = place.maps();
+    assert_eq!(*again.maps.lock(), *maps.maps.lock());
+    assert_eq!((limit(&again, None), limit(&again, Some("m"))), (Some(54_000), Some(54_000)));
+    assert_eq!(limit(&again, Some("another model on this port")), None);
+}
+
+#[test]
+fn numbers_that_are_imported_while_the_proxy_runs_are_taken_over_and_not_overwritten() {
+    let place = Place::new();
+    let maps = place.maps();
+    maps.survived(owner(), &shape(1000));
+    let mut imported = Maps::new();
+    imported.entry(owner()).or_default().died(&shape(50_000), 7, 20_000);
+    write(&place.file(), &imported).unwrap();
+    maps.save();
+    assert_eq!(limit(&maps, Some("m")), Some(45_000));
+    assert_eq!(read(&place.file()).unwrap(), *maps.maps.lock());
+}
+
+#[test]
+fn a_file_that_makes_no_sense_is_left_alone() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.0.join("state")).unwrap();
+    for text in [
+        "{",
+        "{\"switchback_cliffs\": 9, \"backends\": []}",
+        "{\"switchback_cliffs\": 1, \"backends\": [], \"x\": 1}",
+    ] {
+        std::fs::write(place.file(), text).unwrap();
+        let maps = place.maps();
+        maps.died(owner(), &shape(60_000));
+        maps.save();
+        assert_eq!(std::fs::read_to_string(place.file()).unwrap(), text);
+        assert_eq!(limit(&maps, Some("m")), Some(54_000), "it still learns");
+    }
+}
+
+#[test]
+fn sizes_keep_their_step_in_the_file() {
+    let mut maps = Maps::new();
+    for size in [1, 2, 3, 7, 100, 12_345, 262_144, 1_000_000] {
+        maps.entry(owner()).or_default().survived(&shape(size));
+    }
+    let place = Place::new();
+    write(&place.file(), &maps).unwrap();
+    assert_eq!(read(&place.file()).unwrap(), maps);
+}
