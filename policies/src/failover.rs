@@ -152,6 +152,29 @@ pub fn shows(fault: Fault) -> Option<BackendState> {
     }
 }
 
+/// Whether the backend may have read the prompt, or a part of it, before the fault: trying elsewhere reads it again.
+#[must_use]
+pub fn was_read(fault: Fault) -> bool {
+    !matches!(
+        fault,
+        Fault::Unreachable
+            | Fault::Stopping
+            | Fault::TooLong { .. }
+            | Fault::Loading
+            | Fault::Overloaded
+            | Fault::ModelUnknown
+            | Fault::NotServed
+            | Fault::Unauthorized
+            | Fault::ClientMistake
+    )
+}
+
+/// Whether a fault is a silence: the backend may still be at work on what nobody waits for any more.
+#[must_use]
+pub fn is_silence(fault: Fault) -> bool {
+    matches!(fault, Fault::NoFirstToken | Fault::Stalled)
+}
+
 /// Whether a fault says that the engine died, and all that it carried with it. A lost connection may say that.
 #[must_use]
 pub fn is_death(fault: Fault) -> bool {

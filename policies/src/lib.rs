@@ -1,6 +1,6 @@
 //! Facts in, decisions out.
 //!
-//! Where a request goes ([`routing`]), how much it may answer ([`budget`]), what a fault means ([`failover`]), whether a
+//! Where a request goes ([`routing`]), how much it may answer ([`budget`]), what a fault means ([`failover`]) and may cost ([`debt`]), whether a
 //! backend is there ([`health`]), what it survives ([`cliff`]) and whether a session turns in circles ([`session`]): pure
 //! functions and plain state machines over numbers and names. Time is an argument.
 //!
@@ -9,6 +9,7 @@
 pub mod budget;
 pub mod client;
 pub mod cliff;
+pub mod debt;
 pub mod decision;
 pub mod facts;
 pub mod failover;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use switchback_policies::debt::Ledger;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -25,6 +26,8 @@ pub(crate) struct App {
     pub(crate) config: Config,
     pub(crate) fleet: Fleet,
     pub(crate) cliffs: Arc<CliffMaps>,
+    /// Prompts that were read again, by anybody.
+    pub(crate) debt: Arc<Mutex<Ledger>>,
     pub(crate) vocabularies: Vocabularies,
     pub(crate) sessions: Sessions,
     pub(crate) metrics: Arc<Metrics>,
@@ -39,6 +42,7 @@ impl App {
         Self {
             fleet: Fleet::new(&config, &connector, &cliffs, None),
             cliffs,
+            debt: Arc::default(),
             vocabularies: Vocabularies::load(&config.models, None),
             sessions: Sessions::new(config.answer.overflow_loop),
             metrics: Arc::new(Metrics::new()),
@@ -54,6 +58,7 @@ impl App {
         Self {
             fleet: Fleet::new(&config, &self.connector, &cliffs, Some(&self.fleet)),
             cliffs,
+            debt: self.debt.clone(),
             vocabularies: Vocabularies::load(&config.models, Some(&self.vocabularies)),
             sessions: self.sessions.under(config.answer.overflow_loop),
             metrics: self.metrics.clone(),

@@ -16,7 +16,7 @@ use switchback_policies::budget;
 use switchback_policies::client::Usage;
 use switchback_policies::decision::{Decision, Unserved, decide};
 use switchback_policies::facts::{BackendFacts, Home, Images, PromptSize, RequestFacts, Speed};
-use switchback_policies::failover::Fault;
+use switchback_policies::failover::{self, Fault};
 
 use crate::answer::relay::{AnswerStream, Silence};
 use crate::answer::rename::Rename;
@@ -219,6 +219,10 @@ async fn serve(
                     "attempt failed",
                 );
                 outcome.failed(backend.name(), failure.fault);
+                drop(place);
+                if failover::is_silence(failure.fault) {
+                    backend.let_go().await;
+                }
                 if let Tried::Final = retry.failed(choice.candidate.backend, failure) {
                     break;
                 }

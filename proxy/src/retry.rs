@@ -4,6 +4,7 @@
 //! A backend that failed is not tried again for the request; one that is loading has not failed, and is asked again until
 //! `loading` has passed. Must never hand out a backend whose limit is known to be too small.
 
+use switchback_policies::debt;
 use switchback_policies::decision::Choice;
 use switchback_policies::facts::{BackendFacts, BackendState};
 use switchback_policies::failover::{self, Fault, Verdict};
@@ -45,6 +46,18 @@ pub(crate) struct Retry<'a> {
     killed: bool,
     failures: Vec<(usize, Failure)>,
     patience: Instant,
+    debt: Debt,
+}
+
+/// What this request costs beyond its first reading.
+#[derive(Debug, Default)]
+struct Debt {
+    /// A backend may have read the prompt.
+    was_read: bool,
+    /// Tokens that were read again.
+    again: u64,
+    /// Seconds that it would have to wait for its turn, if that is too long.
+    owes: Option<u64>,
 }
 
 impl<'a> Retry<'a> {
@@ -60,6 +73,7 @@ impl<'a> Retry<'a> {
             killed: false,
             failures: Vec::new(),
             patience: call.accepted + app.config.failover.loading,
+            debt: Debt::default(),
         }
     }
 
@@ -67,30 +81,73 @@ impl<'a> Retry<'a> {
         self.plan.backend_facts.get(backend).and_then(BackendFacts::prompt_limit)
     }
 
-    /// The next candidate and its position; waits if those that are left are loading.
+    /// The next candidate and its position; waits if those that are left are loading, or if too much has been read again
+    /// lately.
     pub(crate) async fn next(&mut self) -> Option<(usize, &'a Choice)> {
         if self.attempts >= self.app.config.failover.attempts {
             return None;
         }
+        let plan = self.plan;
         loop {
-            let choices = self.plan.decision.choices.iter().enumerate();
-            let next = choices.into_iter().find(|(nth, choice)| {
-                let backend = choice.candidate.backend;
-                let enough = self.limit(backend).is_none_or(|limit| limit > self.above);
-                // What others died of meanwhile counts, too.
-                let facts = || self.plan.backends[backend].facts();
-                let still = || routing::refusal(&self.plan.facts, backend, &facts()).is_none();
-                !self.spent[*nth] && !self.loading.contains(nth) && enough && still()
-            });
-            if next.is_some() {
-                return next;
+            let mut least: Option<Duration> = None;
+            for (nth, choice) in plan.decision.choices.iter().enumerate() {
+                if !self.may_try(nth, choice) {
+                    continue;
+                }
+                if !self.debt.was_read {
+                    return Some((nth, choice));
+                }
+                let wait = self.in_debt(choice.candidate.backend)?;
+                if wait.is_zero() {
+                    return Some((nth, choice));
+                }
+                least = Some(least.map_or(wait, |least| least.min(wait)));
             }
-            if self.loading.is_empty() || Instant::now() >= self.patience {
+            if let Some(wait) = least {
+                let until = Instant::now() + wait;
+                if until > self.patience {
+                    self.debt.owes = Some(wait.as_secs() + 1);
+                    return None;
+                }
+                tokio::time::sleep_until(until).await;
+            } else if self.loading.is_empty() || Instant::now() >= self.patience {
                 return None;
+            } else {
+                self.until_one_has_loaded().await;
+                self.loading.clear();
             }
-            self.until_one_has_loaded().await;
-            self.loading.clear();
         }
+    }
+
+    fn may_try(&self, nth: usize, choice: &Choice) -> bool {
+        let backend = choice.candidate.backend;
+        !self.spent[nth]
+            && !self.loading.contains(&nth)
+            && self.limit(backend).is_none_or(|limit| limit > self.above)
+            // What others died of meanwhile counts, too.
+            && routing::refusal(&self.plan.facts, backend, &self.plan.backends[backend].facts()).is_none()
+    }
+
+    /// Enters one more reading by this backend. `None`: the request has cost too much; else how long it has to wait, and
+    /// nothing is entered unless that is zero.
+    fn in_debt(&mut self, backend: usize) -> Option<Duration> {
+        let bounds = self.app.config.failover.prefill_again;
+        let tokens = self.plan.facts.prompt.expected();
+        if !debt::request_may(self.debt.again, tokens, bounds) {
+            return None;
+        }
+        let now = self.app.now();
+        // Both locks, so that two requests do not take the same room.
+        let mut all = self.app.debt.lock();
+        let mut own = self.plan.backends[backend].debt.lock();
+        let wait = all.wait(now, tokens, bounds.minute).max(own.wait(now, tokens, bounds.backend));
+        if wait.is_zero() {
+            all.enter(now, tokens);
+            own.enter(now, tokens);
+            self.debt.again = self.debt.again.saturating_add(tokens);
+            self.app.metrics.read_again(self.plan.backends[backend].name(), tokens);
+        }
+        Some(wait)
     }
 
     async fn until_one_has_loaded(&self) {
@@ -118,6 +175,7 @@ impl<'a> Retry<'a> {
         let guilty_above = self.app.config.failover.death_is_overflow_above;
         let guilty = failure.suspect && prompt > guilty_above;
         let verdict = failover::verdict(failure.fault, prompt, self.limit(backend), guilty);
+        self.debt.was_read |= failover::was_read(failure.fault);
         self.failures.push((backend, failure));
         match (verdict, nth) {
             (Verdict::Wait, Some(nth)) => {
@@ -209,6 +267,15 @@ impl<'a> Retry<'a> {
                 format!("{message}, not asked: {}", others.join("; "))
             };
             return ApiError::no_backend(message, "start one of them, or try again in a moment", RETRY_AFTER);
+        }
+        if let Some(seconds) = self.debt.owes {
+            let limit = self.app.config.failover.prefill_again;
+            let message = format!(
+                "{message}; so many prompts were read again in the last minute that this one must wait (limit {} tokens a \
+                 backend, {} in all)",
+                limit.backend, limit.minute
+            );
+            return ApiError::no_backend(message, "see prefill_again in [failover]", seconds);
         }
         if faults().all(|fault| matches!(fault, Fault::NoFirstToken | Fault::Stalled)) {
             return ApiError::backend_timeout(message);

@@ -237,3 +237,47 @@ async fn a_server_that_is_being_stopped_gets_no_new_work_although_its_health_pag
     assert_eq!(world.backend("stopping").seen().len(), 1);
     assert_eq!(world.get("/health").await.json()["backends"]["stopping"], "draining");
 }
+
+#[tokio::test(start_paused = true)]
+async fn after_one_hung_engine_its_prompts_reach_the_next_one_at_the_rate_of_the_ledger_and_all_are_answered()
+{
+    let more = "[failover]\nfirst_token = \"20s\"\nprefill_again = { backend = 20_000, minute = 20_000 }\n";
+    let world = World::new(&[("hung", 60_000), ("good", 60_000)], more);
+    let mut asking = Vec::new();
+    for _ in 0..4 {
+        world.backend("hung").then(Reply::never());
+        world.backend("good").then(Reply::streams(&["Done."]));
+        let client = world.client().await;
+        asking.push(tokio::spawn(async move {
+            let answer = client.post("/v1/chat/completions", &ask_stream(&words(7_000))).await.whole().await;
+            assert!(answer.body.contains("Done."), "{}", answer.body);
+            Instant::now()
+        }));
+    }
+    let began = Instant::now();
+    let mut minutes = Vec::new();
+    for one in asking {
+        let at = one.await.expect("an answer");
+        minutes.push((at - began).as_secs() / 60);
+    }
+    minutes.sort_unstable();
+    assert_eq!(minutes, [0, 0, 1, 1], "two such prompts fit into 20,000 tokens");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_connection_is_closed_before_the_second_attempt_starts() {
+    let world = World::new(&[("hung", 8000), ("good", 8000)], "[failover]\nfirst_token = \"20s\"\n");
+    world.backend("hung").then(Reply::never());
+    world.backend("good").then(Reply::streams(&["Done."]));
+    let client = world.client().await;
+    let asking =
+        tokio::spawn(
+            async move { client.post("/v1/chat/completions", &ask_stream("hi")).await.whole().await },
+        );
+    tokio::select! {
+        biased;
+        () = world.backend("hung").until_hung_up(1) => {}
+        () = world.backend("good").until_seen(1) => panic!("both at once"),
+    }
+    assert!(asking.await.expect("an answer").body.contains("Done."));
+}

@@ -4,14 +4,15 @@
 //! tells whether anybody is still there. Must never take a client's hang-up, or an orderly stop, for a death.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use switchback_parsers::diagnosis::Engine;
 use switchback_policies::facts::BackendState;
 use switchback_policies::failover::{self, Fault};
 use switchback_policies::health::Probe;
 
-use super::Backend;
 use super::open::{Place, Witnessed};
+use super::{Backend, probe};
 use crate::cliffs::Owner;
 
 impl Backend {
@@ -75,6 +76,12 @@ impl Backend {
         if let Some(witnessed) = lost.filter(|_| probe != Probe::Ready) {
             self.learn(witnessed);
         }
+    }
+
+    /// After a silence: waits until the engine has let go of what nobody waits for any more, a second at most. Other users of
+    /// the backend make it look busy; then the second passes.
+    pub(crate) async fn let_go(&self) {
+        probe::until_let_go(self, self.open.load().running, Duration::from_secs(1)).await;
     }
 
     /// It is up again. If it did not die, somebody stopped and started it, and may have changed it.

@@ -20,6 +20,7 @@ use http_body_util::Full;
 use parking_lot::{Mutex, RwLock};
 use switchback_parsers::diagnosis::Engine;
 use switchback_policies::cliff::Region;
+use switchback_policies::debt::Ledger;
 use switchback_policies::facts::{BackendFacts, BackendState, Limit};
 use switchback_policies::health::{Health, Probe};
 use tokio::sync::{Notify, watch};
@@ -47,6 +48,8 @@ pub(crate) struct Backend {
     died: AtomicBool,
     /// Something happened that a probe should look at now.
     doubt: Notify,
+    /// Prompts that it read because another backend had failed.
+    pub(crate) debt: Mutex<Ledger>,
     health: watch::Sender<Health>,
     connector: Arc<dyn Connect>,
     connect_within: Duration,
@@ -70,6 +73,7 @@ impl Backend {
             lost: Mutex::default(),
             died: AtomicBool::new(true),
             doubt: Notify::new(),
+            debt: Mutex::default(),
             health: watch::Sender::new(Health::default()),
             connector,
             connect_within,

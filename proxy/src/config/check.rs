@@ -7,6 +7,7 @@ use std::path::Path;
 
 use http::Uri;
 use http::uri::Authority;
+use switchback_policies::debt;
 use switchback_policies::decision::Settings;
 use switchback_policies::session::LoopLimit;
 
@@ -257,6 +258,7 @@ fn failover(written: &file::Failover, complaints: &mut Vec<String>) -> Failover 
             complaints.push(format!("[failover] {key} must be above 0"));
         }
     }
+    let again = written.prefill_again;
     Failover {
         attempts: written.attempts,
         connect: written.connect,
@@ -268,6 +270,7 @@ fn failover(written: &file::Failover, complaints: &mut Vec<String>) -> Failover 
         loading: written.loading,
         death_is_overflow_above: written.death_is_overflow_above,
         silent_truncation: written.silent_truncation,
+        prefill_again: debt::Bounds { request: again.request, backend: again.backend, minute: again.minute },
     }
 }
 

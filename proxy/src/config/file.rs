@@ -174,6 +174,22 @@ pub(super) struct Failover {
     pub(super) loading: Duration,
     pub(super) death_is_overflow_above: u64,
     pub(super) silent_truncation: bool,
+    pub(super) prefill_again: PrefillAgain,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct PrefillAgain {
+    pub(super) request: u64,
+    pub(super) backend: u64,
+    pub(super) minute: u64,
+}
+
+impl Default for PrefillAgain {
+    fn default() -> Self {
+        // One card reads some 60,000 tokens a minute; ten agents of 30,000 that lost theirs are let in at once.
+        Self { request: 400_000, backend: 300_000, minute: 900_000 }
+    }
 }
 
 impl Default for Failover {
@@ -190,6 +206,7 @@ impl Default for Failover {
             // Below that no published cliff of a 24 GB card kills a single prompt.
             death_is_overflow_above: 20_000,
             silent_truncation: true,
+            prefill_again: PrefillAgain::default(),
         }
     }
 }

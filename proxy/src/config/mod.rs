@@ -18,6 +18,7 @@ use std::time::Duration;
 use http::uri::Authority;
 use switchback_parsers::diagnosis::Engine;
 use switchback_policies::client::{ReasoningField, Usage};
+use switchback_policies::debt;
 use switchback_policies::decision::Settings;
 use switchback_policies::session::LoopLimit;
 
@@ -158,6 +159,8 @@ pub(crate) struct Failover {
     pub(crate) loading: Duration,
     pub(crate) death_is_overflow_above: u64,
     pub(crate) silent_truncation: bool,
+    /// Prompt tokens that may be read again after failures.
+    pub(crate) prefill_again: debt::Bounds,
 }
 
 /// What answers look like.

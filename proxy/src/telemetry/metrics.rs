@@ -56,6 +56,7 @@ pub(crate) struct Metrics {
     prompt_tokens: Family<BackendLabels, Counter>,
     completion_tokens: Family<BackendLabels, Counter>,
     counts: Family<CountLabels, Counter>,
+    again: Family<BackendLabels, Counter>,
     up: Family<BackendLabels, Gauge>,
 }
 
@@ -82,6 +83,7 @@ impl Metrics {
             prompt_tokens: Family::default(),
             completion_tokens: Family::default(),
             counts: Family::default(),
+            again: Family::default(),
             up: Family::default(),
         };
         let mut registry = Registry::with_prefix("switchback");
@@ -116,6 +118,11 @@ impl Metrics {
             "exact_counts_checked",
             "Exact prompt counts compared with the count that the backend reported",
             metrics.counts.clone(),
+        );
+        registry.register(
+            "prefill_again_tokens",
+            "Prompt tokens sent again after an attempt that may have read them",
+            metrics.again.clone(),
         );
         registry.register(
             "backend_up",
@@ -166,6 +173,11 @@ impl Metrics {
     pub(crate) fn counted(&self, backend: &str, agrees: bool) {
         let labels = CountLabels { backend: backend.to_owned(), agrees: agrees.to_string() };
         self.counts.get_or_create(&labels).inc();
+    }
+
+    /// A backend reads a prompt that another may have read.
+    pub(crate) fn read_again(&self, backend: &str, tokens: u64) {
+        self.again.get_or_create(&BackendLabels { backend: backend.to_owned() }).inc_by(tokens);
     }
 
     /// The text that a scraper gets.

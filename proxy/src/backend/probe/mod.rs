@@ -39,6 +39,9 @@ const CHEAP: u32 = 11;
 /// The same where an answer was late: something is still to be learned.
 const CHEAP_IF_LATE: u32 = 2;
 
+/// Between two looks at what an engine runs.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
 /// Probes for ever. Cancelled by dropping.
 pub(crate) async fn watch(backend: Arc<Backend>, interval: Duration, timeout: Duration) {
     once(&backend, timeout).await;
@@ -86,6 +89,19 @@ async fn probe(backend: &Backend, cheap: u32, timeout: Duration) -> u32 {
     backend.on_probe(outcome.probe, outcome.found);
     backend.on_load(outcome.load);
     left
+}
+
+/// Waits until an engine that shows what it runs has let go of a request on which the proxy has hung up, but no longer than
+/// `within`. `left`: requests of the proxy that go on there. Others do not tell, and are not waited for.
+pub(crate) async fn until_let_go(backend: &Backend, left: u64, within: Duration) {
+    let known = backend.found().engine;
+    let until = Instant::now() + within;
+    while known == Some(Engine::Vllm) && Instant::now() < until {
+        match vllm::load(&mut Ask::new(backend, until)).await {
+            Some(load) if load.running + load.waiting > left => tokio::time::sleep(LOOK_AGAIN).await,
+            Some(_) | None => return,
+        }
+    }
 }
 
 /// The engine whose pages a backend has: what its answers say, else what the operator says.
