@@ -7,6 +7,7 @@ use serde_json::{Map, Value as Json};
 
 use super::PER_IMAGE;
 use super::count::TokenCount;
+use super::harmony::{self, Piece};
 use super::normalise::{self, Ending, Normalisation, Prepared, Refused, llama_cpp, vllm};
 use super::probe::Traits;
 use super::template::{RenderError, Template};
@@ -25,6 +26,8 @@ pub struct PromptCounter {
     /// The special tokens that templates get as variables.
     pub(super) special: Map<String, Json>,
     pub(super) chat: Option<Chat>,
+    /// A gpt-oss: vLLM renders its prompts without a template.
+    pub(super) harmony: bool,
 }
 
 /// The templates of a model, for both engines.
@@ -90,6 +93,7 @@ impl PromptCounter {
     pub fn describe(&self) -> String {
         let (model, size) = (self.vocabulary.model(), self.vocabulary.size());
         match &self.chat {
+            _ if self.harmony => format!("{}: {model}, {size} tokens, Harmony", self.name),
             Some(chat) => format!("{}: {model}, {size} tokens, template of {} bytes", self.name, chat.bytes),
             None => format!("{}: {model}, {size} tokens, no template", self.name),
         }
@@ -107,6 +111,13 @@ impl PromptCounter {
         request: &ChatRequest,
         normalisation: Normalisation,
     ) -> Result<TokenCount, CountError> {
+        if self.harmony && normalisation == Normalisation::Vllm {
+            let counts = harmony::render(request)?.into_iter().map(|piece| match piece {
+                Piece::Mark(_) => Ok(1),
+                Piece::Text(text) => self.vocabulary.count_ordinary(&text).map_err(CountError::Failed),
+            });
+            return counts.sum::<Result<u64, _>>().map(TokenCount::Exact);
+        }
         let prompt = self.render(request, normalisation)?;
         let text = self.vocabulary.count(&prompt.text, normalisation == Normalisation::Vllm);
         let text = text.map_err(CountError::Failed)?;
@@ -144,6 +155,13 @@ impl PromptCounter {
         request: &ChatRequest,
         normalisation: Normalisation,
     ) -> Result<String, CountError> {
+        if self.harmony && normalisation == Normalisation::Vllm {
+            let text = |piece| match piece {
+                Piece::Mark(mark) => mark.to_owned(),
+                Piece::Text(text) => text,
+            };
+            return Ok(harmony::render(request)?.into_iter().map(text).collect());
+        }
         Ok(self.render(request, normalisation)?.text)
     }
 

@@ -11,6 +11,7 @@ use serde_json::{Map, Value as Json};
 
 use super::counter::{Chat, Probed, PromptCounter, Templates};
 use super::gguf::Metadata;
+use super::harmony;
 use super::normalise::Normalisation;
 use super::probe;
 use super::template::Template;
@@ -143,8 +144,16 @@ impl PromptCounter {
             })
             .transpose()
             .map_err(|reason| LoadError::Template { path: path.into(), reason })?;
-        Ok(Self { name, vocabulary, nfc, special, chat })
+        // Other models have borrowed the marks, but speak of themselves in their templates.
+        let is_borrowed = sources_name_others(chat.as_ref().map(|chat| chat.vllm.plain.template.source()));
+        let harmony = !is_borrowed && harmony::MARKS.iter().all(|mark| vocabulary.has(mark));
+        Ok(Self { name, vocabulary, nfc, special, chat, harmony })
     }
+}
+
+/// Whether there is a template, and it is not that of gpt-oss.
+fn sources_name_others(template: Option<&str>) -> bool {
+    template.is_some_and(|source| !(source.contains("ChatGPT") && source.contains("<|channel|>")))
 }
 
 impl Templates {

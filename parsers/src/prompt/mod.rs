@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `bounds`, `words` | a count between two numbers, from one scan of the body, without a vocabulary |
 //! | `counter`, `load` | [`PromptCounter`]: a model's template and vocabulary, loaded once, counting requests |
+//! | `harmony` | gpt-oss's prompts, which vLLM renders without a template |
 //! | `normalise` | what vLLM and llama.cpp make of a request before they render it |
 //! | `probe` | what a template can do |
 //! | `template` | rendering untrusted templates within bounds |
@@ -19,6 +20,7 @@ mod counter;
 mod gguf;
 #[cfg(test)]
 mod gguf_writer;
+mod harmony;
 mod load;
 mod normalise;
 mod probe;

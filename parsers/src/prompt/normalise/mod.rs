@@ -61,7 +61,7 @@ pub(super) enum Ending {
 pub(super) struct Refused(pub(super) String);
 
 impl Refused {
-    fn new(reason: impl Into<String>) -> Self {
+    pub(super) fn new(reason: impl Into<String>) -> Self {
         Self(reason.into())
     }
 }
@@ -72,7 +72,7 @@ pub(super) fn to_value(context: &Map<String, Json>) -> Value {
 }
 
 /// A member of the request's body as a tree; none if it is absent or null.
-fn member(request: &ChatRequest, name: &str) -> Result<Option<Json>, Refused> {
+pub(super) fn member(request: &ChatRequest, name: &str) -> Result<Option<Json>, Refused> {
     let Some(value) = request.root().get(name).filter(|value| !value.is_null()) else { return Ok(None) };
     // The body was checked as JSON; what fails here is a lone surrogate or a number beyond a double, which engines refuse as well.
     serde_json::from_str(value.raw())
@@ -81,7 +81,7 @@ fn member(request: &ChatRequest, name: &str) -> Result<Option<Json>, Refused> {
 }
 
 /// The messages as trees.
-fn messages(request: &ChatRequest) -> Result<Vec<Map<String, Json>>, Refused> {
+pub(super) fn messages(request: &ChatRequest) -> Result<Vec<Map<String, Json>>, Refused> {
     let Some(Json::Array(messages)) = member(request, "messages")? else {
         return Err(Refused::new("messages must be an array"));
     };
@@ -93,11 +93,11 @@ fn messages(request: &ChatRequest) -> Result<Vec<Map<String, Json>>, Refused> {
 }
 
 /// A member's text.
-fn text<'a>(object: &'a Map<String, Json>, key: &str) -> Option<&'a str> {
+pub(super) fn text<'a>(object: &'a Map<String, Json>, key: &str) -> Option<&'a str> {
     object.get(key).and_then(Json::as_str)
 }
 
 /// Whether a message has this role.
-fn has_role(message: &Map<String, Json>, role: &str) -> bool {
+pub(super) fn has_role(message: &Map<String, Json>, role: &str) -> bool {
     text(message, "role") == Some(role)
 }

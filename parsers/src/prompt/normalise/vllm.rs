@@ -1,7 +1,6 @@
 //! vLLM 0.32: `renderers/chat_utils.py`, `renderers/hf.py`, `entrypoints/openai/chat_completion/protocol.py`.
 //!
-//! What is not mirrored: tokenizers of mistral-common and the Harmony renderer of gpt-oss, which use no template at all, and
-//! `documents`. Media parts leave their place holders out: they are an allowance on top of the count.
+//! What is not mirrored: tokenizers of mistral-common, which use no template at all, and `documents`. gpt-oss has a room of its own. Media parts leave their place holders out: they are an allowance on top of the count.
 
 use serde_json::{Map, Value as Json, json};
 

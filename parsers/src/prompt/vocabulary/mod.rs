@@ -91,16 +91,37 @@ impl Vocabulary {
         self.around
     }
 
+    /// Whether `token` is one of the tokens that are looked for before all others.
+    pub(super) fn has(&self, token: &str) -> bool {
+        self.tokenizer.get_added_vocabulary().token_to_id(token).is_some()
+    }
+
+    /// How many tokens `text` has if nothing in it is a special token.
+    ///
+    /// # Errors
+    /// As [`Self::count`].
+    pub(super) fn count_ordinary(&self, text: &str) -> Result<u64, String> {
+        self.with_scratch(text, |scratch| self.count_words(text, false, scratch))
+    }
+
     /// How many tokens `text` has, nothing added. Special tokens that stand in it count as what they are, as both engines have it.
     ///
     /// # Errors
     /// The library's words; so far only for runs of white space of a million characters, at patterns that it has no scanner for.
     pub(super) fn count(&self, text: &str, for_vllm: bool) -> Result<u64, String> {
+        self.with_scratch(text, |scratch| self.count_segments(text, for_vllm, scratch))
+    }
+
+    fn with_scratch(
+        &self,
+        text: &str,
+        count: impl FnOnce(&mut Scratch) -> tokenizers::Result<u64>,
+    ) -> Result<u64, String> {
         let mut scratch = self.pool.lock().pop().unwrap_or_else(|| Scratch {
             model: self.tokenizer.get_model().init_scratch(),
             ..Scratch::default()
         });
-        let counted = self.count_segments(text, for_vllm, &mut scratch);
+        let counted = count(&mut scratch);
         let mut pool = self.pool.lock();
         if pool.len() < MAX_POOLED && text.len() <= MAX_POOLED_TEXT {
             pool.push(scratch);

@@ -1,0 +1,135 @@
+//! `count-table REQUESTS MODELS_FOLDER ANSWERS`: our renderings and counts against an oracle's, request by request.
+//!
+//! Why: a count is used as the truth, so it must be the truth for every family of templates and not only for those that somebody
+//! thought of. Prints a Markdown table, a line per model, and the first differences of each; ends with 1 if there is any. It must never
+//! pass over an answer that it cannot compare: what the oracle rendered and we refuse is a difference.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
+use serde_json::Value;
+use switchback_parsers::prompt::{Normalisation, PromptCounter};
+use switchback_parsers::request::ChatRequest;
+
+/// How many differences of a model are shown.
+const SHOWN: usize = 3;
+
+#[derive(Debug, clap::Parser)]
+struct Args {
+    /// One `{"id", "request"}` a line, of make_requests.py
+    requests: PathBuf,
+    /// A folder for each model
+    models: PathBuf,
+    /// One `{"model", "id", "tokens", "length", "text", …}` a line, of oracle.py or servers.py
+    answers: PathBuf,
+    /// Whose words the answers are: `vllm` or `llama-cpp`
+    #[arg(long, default_value = "vllm")]
+    engine: String,
+    /// Only this model
+    #[arg(long)]
+    model: Option<String>,
+}
+
+/// What was found for one model.
+#[derive(Default)]
+struct Row {
+    same: usize,
+    refused_by_both: usize,
+    differences: Vec<String>,
+}
+
+fn main() -> Result<()> {
+    let args = <Args as clap::Parser>::parse();
+    let engine = match args.engine.as_str() {
+        "llama-cpp" => Normalisation::LlamaCpp,
+        _ => Normalisation::Vllm,
+    };
+    let requests = requests(&args.requests)?;
+    let answers = std::fs::read_to_string(&args.answers).context("cannot read the answers")?;
+    let mut rows: BTreeMap<String, Row> = BTreeMap::new();
+    let mut loaded: Option<(String, PromptCounter)> = None;
+    for line in answers.lines() {
+        let answer: Value = serde_json::from_str(line)?;
+        let model = answer["model"].as_str().context("an answer names no model")?;
+        if args.model.as_deref().is_some_and(|only| only != model) {
+            continue;
+        }
+        if loaded.as_ref().is_none_or(|(name, _)| name != model) {
+            loaded = Some((model.to_owned(), load(&args.models.join(model))?));
+        }
+        let Some((_, counter)) = &loaded else { continue };
+        let id = answer["id"].as_u64().context("an answer has no id")?;
+        let request = requests.get(&id).context("an answer for no request")?;
+        let row = rows.entry(model.to_owned()).or_default();
+        compare(counter, request, engine, &answer, row);
+    }
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "| model | same | refused by both | different |\n|---|---|---|---|")?;
+    for (model, row) in &rows {
+        writeln!(out, "| {model} | {} | {} | {} |", row.same, row.refused_by_both, row.differences.len())?;
+    }
+    for (model, row) in rows.iter().filter(|(_, row)| !row.differences.is_empty()) {
+        writeln!(out, "\n{model}:")?;
+        for difference in row.differences.iter().take(SHOWN) {
+            writeln!(out, "    {difference}")?;
+        }
+    }
+    let different: usize = rows.values().map(|row| row.differences.len()).sum();
+    anyhow::ensure!(different == 0, "{different} differences");
+    Ok(())
+}
+
+fn requests(file: &Path) -> Result<BTreeMap<u64, ChatRequest>> {
+    let text = std::fs::read_to_string(file).context("cannot read the requests")?;
+    let mut requests = BTreeMap::new();
+    for line in text.lines() {
+        let line: Value = serde_json::from_str(line)?;
+        let id = line["id"].as_u64().context("a request has no id")?;
+        requests.insert(id, ChatRequest::parse(Bytes::from(line["request"].to_string()))?);
+    }
+    Ok(requests)
+}
+
+/// A folder, or the GGUF file in it.
+fn load(folder: &Path) -> Result<PromptCounter> {
+    let files = std::fs::read_dir(folder).with_context(|| format!("no folder {}", folder.display()))?;
+    let gguf = files.flatten().map(|entry| entry.path()).find(|path| path.extension().is_some_and(|e| e == "gguf"));
+    Ok(PromptCounter::load(gguf.as_deref().unwrap_or(folder))?)
+}
+
+fn compare(counter: &PromptCounter, request: &ChatRequest, engine: Normalisation, answer: &Value, row: &mut Row) {
+    let id = &answer["id"];
+    let ours = counter.count_chat(request, engine);
+    match (ours, answer["tokens"].as_u64()) {
+        (Err(_), None) => row.refused_by_both += 1,
+        (Err(error), Some(theirs)) => row.differences.push(format!("{id}: we say {error}, they count {theirs}")),
+        (Ok(count), None) => row.differences.push(format!("{id}: we count {count}, they say {}", answer["refused"])),
+        (Ok(count), Some(theirs)) => {
+            let text = answer["text"].as_str().and_then(|text| {
+                let rendered = counter.render_chat(request, engine).unwrap_or_default();
+                (rendered != text).then(|| first_difference(&rendered, text))
+            });
+            match text {
+                Some(difference) => row.differences.push(format!("{id}: {difference}")),
+                None if theirs < count.low() || theirs > count.high() => {
+                    row.differences.push(format!("{id}: we count {count}, they {theirs}, of the same text"));
+                }
+                None => row.same += 1,
+            }
+        }
+    }
+}
+
+/// Where two texts part, with what stands around.
+fn first_difference(ours: &str, theirs: &str) -> String {
+    let common = ours.bytes().zip(theirs.bytes()).take_while(|(a, b)| a == b).count();
+    let around = |text: &str| {
+        let bytes = text.as_bytes();
+        let from = common.saturating_sub(40);
+        String::from_utf8_lossy(&bytes[from..bytes.len().min(common + 60)]).into_owned()
+    };
+    format!("at byte {common}: ours {:?}, theirs {:?}", around(ours), around(theirs))
+}
