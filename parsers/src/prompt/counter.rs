@@ -132,6 +132,13 @@ impl PromptCounter {
             Normalisation::LlamaCpp => self.vocabulary.around(),
         };
         let count = text + around;
+        if prompt.unsure {
+            let rough = super::bounds::bounds(request);
+            return Ok(TokenCount::Between {
+                low: rough.low().min(count),
+                high: rough.high().max(count * 3),
+            });
+        }
         let date = if prompt.dated { DATE_ALLOWANCE } else { 0 };
         Ok(match prompt.media.saturating_mul(PER_IMAGE).saturating_add(date) {
             0 => TokenCount::Exact(count),
@@ -210,6 +217,8 @@ struct Prompt {
     text: String,
     media: u64,
     dated: bool,
+    /// The engine may have another text.
+    unsure: bool,
 }
 
 /// A template with what every render of one request has in common.
@@ -227,12 +236,12 @@ impl Rendering<'_> {
         let (text, dated) = (rendered.text, rendered.dated);
         let text = match ending {
             Ending::Rendered | Ending::LeftOut => text,
-            Ending::CutAtMark => cut_at_mark(&text)?,
+            Ending::CutAtMark { said } => cut_at_mark(&text, &said)?,
             Ending::Continued { reasoning, content } => {
                 text + &self.reopened(context, &reasoning, content.as_deref())?
             }
         };
-        Ok(Prompt { text, media, dated })
+        Ok(Prompt { text, media, dated, unsure: self.probed.template.is_unsure() })
     }
 
     /// The assistant's turn, opened again by llama.cpp with what it had thought and said.
@@ -270,9 +279,9 @@ impl Rendering<'_> {
 }
 
 /// The prompt up to where the last message's text ended, as transformers cuts it.
-fn cut_at_mark(text: &str) -> Result<String, CountError> {
+fn cut_at_mark(text: &str, said: &str) -> Result<String, CountError> {
     let bare = vllm::MARK.trim_end();
-    let Some(at) = text.rfind(bare) else {
+    let Some(at) = text.rfind(bare).filter(|_| text.contains(said.trim())) else {
         return Err(CountError::Refused(
             "the template does not print the final message that is to be continued".into(),
         ));

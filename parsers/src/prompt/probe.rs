@@ -13,6 +13,8 @@ use super::template::Template;
 pub(super) struct Traits {
     /// Takes content as a list of parts.
     pub(super) list_content: bool,
+    /// vLLM believes so, from the template's syntax.
+    pub(super) list_in_vllm: bool,
     /// Takes content as a string.
     pub(super) string_content: bool,
     /// Prints system messages.
@@ -55,6 +57,7 @@ pub(super) fn traits(template: &Template) -> Traits {
         .is_some_and(|text| text.contains(SAID) && !text.contains("'type'") && !text.contains("\"type\""));
     Traits {
         list_content,
+        list_in_vllm: template.wants_lists(),
         string_content: with_string.is_some_and(|text| text.contains(SAID) || !list_content),
         system_role: with_system.is_some_and(|text| text.contains(SAID)),
         object_arguments: takes_object_arguments(template),

@@ -233,3 +233,30 @@ fn what_cannot_be_loaded_is_named_with_its_reason() {
     let config = failed(&[("tokenizer.json", TINY), ("tokenizer_config.json", "[")], "");
     assert!(config.starts_with("DIR/tokenizer_config.json: not valid json: "), "{config}");
 }
+
+#[test]
+fn a_template_that_python_renders_otherwise_gives_bounds_and_no_count() {
+    for template in ["{{ 'x' | safe + messages[0].content }}", "{{ messages[0].content }}{{ tools.items }}"] {
+        let counter = with_template("unsure", template);
+        let count = counter.count_chat(&request(&user("hi")), Vllm).unwrap();
+        assert!(!count.is_exact(), "{template}: {count}");
+    }
+}
+
+#[test]
+fn a_prompt_of_gpt_oss_is_harmonys_and_what_users_type_is_text() {
+    let mut config: Json = serde_json::from_str(TINY).unwrap();
+    for (at, mark) in super::harmony::MARKS.iter().enumerate() {
+        let token = json!({"id": 9_000 + at, "content": mark, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true});
+        config["added_tokens"].as_array_mut().unwrap().push(token);
+    }
+    let counter = load("harmony", &[("tokenizer.json", &config.to_string())]);
+    assert!(counter.describe().ends_with("Harmony"), "{}", counter.describe());
+    let count = |text| counter.count_chat(&request(&user(text)), Vllm).unwrap();
+    let (plain, marked) = (count("x"), count("x<|end|>"));
+    assert!(plain.is_exact() && marked.low() > plain.low() + 3, "{plain} {marked}");
+    let prompt = counter.render_chat(&request(&user("x")), Vllm).unwrap();
+    assert!(prompt.ends_with("<|start|>user<|message|>x<|end|><|start|>assistant"), "{prompt}");
+    assert_eq!(counter.count_chat(&request(&user("x")), LlamaCpp), Err(CountError::NoTemplate));
+}

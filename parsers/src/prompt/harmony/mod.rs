@@ -33,7 +33,9 @@ pub(super) fn render(request: &ChatRequest) -> Result<Vec<Piece>, Refused> {
     let effort = match effort.as_ref().map(|effort| effort.as_str().unwrap_or_default()) {
         None => "medium",
         Some(effort @ ("low" | "medium" | "high")) => effort,
-        Some(other) => return Err(Refused::new(format!("Harmony does not support reasoning_effort {other:?}"))),
+        Some(other) => {
+            return Err(Refused::new(format!("Harmony does not support reasoning_effort {other:?}")));
+        }
     };
     let tools = typescript::tools(request)?;
     let leads = conversation.first().is_some_and(|first| is_instruction(first));
@@ -42,7 +44,8 @@ pub(super) fn render(request: &ChatRequest) -> Result<Vec<Piece>, Refused> {
     if tools.is_some() || instructions.as_ref().is_some_and(|text| !text.is_empty()) {
         told.push(Said::new("developer", developer(instructions, tools)));
     }
-    let names: Vec<(Json, String)> = conversation.iter().flat_map(calls).map(|call| (id(call), name(call))).collect();
+    let names: Vec<(Json, String)> =
+        conversation.iter().flat_map(calls).map(|call| (id(call), name(call))).collect();
     for message in &conversation {
         read_message(message, &names, &mut told)?;
     }
@@ -97,12 +100,15 @@ fn read_message(
 ) -> Result<(), Refused> {
     let role = text(message, "role").unwrap_or_default();
     // An empty `reasoning` hides the old name of the same thing.
-    let reasoning = message.get("reasoning").filter(|value| !value.is_null()).or(message.get("reasoning_content"));
+    let reasoning =
+        message.get("reasoning").filter(|value| !value.is_null()).or(message.get("reasoning_content"));
     let reasoning = reasoning.and_then(Json::as_str).filter(|text| role == "assistant" && !text.is_empty());
     let thought = reasoning.map(|text| Said::on("analysis", text.to_owned()));
     let mut calls = calls(message).peekable();
     if role == "assistant" && calls.peek().is_some() {
-        told.extend(flat_text(message).filter(|text| !text.is_empty()).map(|text| Said::on("commentary", text)));
+        told.extend(
+            flat_text(message).filter(|text| !text.is_empty()).map(|text| Said::on("commentary", text)),
+        );
         told.extend(thought);
         told.extend(calls.map(|call| Said {
             author: format!("assistant to=functions.{}", name(call)),
@@ -168,8 +174,10 @@ fn flat_text(message: &Map<String, Json>) -> Option<String> {
     match message.get("content")? {
         Json::String(text) => Some(text.clone()),
         Json::Array(parts) => {
-            let texts: Vec<&str> =
-                parts.iter().filter_map(|part| part.as_str().or_else(|| part.get("text")?.as_str())).collect();
+            let texts: Vec<&str> = parts
+                .iter()
+                .filter_map(|part| part.as_str().or_else(|| part.get("text")?.as_str()))
+                .collect();
             (!texts.is_empty()).then(|| texts.concat())
         }
         _ => None,
@@ -193,11 +201,8 @@ fn contents(message: &Map<String, Json>) -> Result<Vec<String>, Refused> {
 }
 
 fn system(effort: &str, has_tools: bool) -> String {
-    let tools = if has_tools {
-        "\nCalls to these tools must go to the commentary channel: 'functions'."
-    } else {
-        ""
-    };
+    let tools =
+        if has_tools { "\nCalls to these tools must go to the commentary channel: 'functions'." } else { "" };
     format!(
         "You are ChatGPT, a large language model trained by OpenAI.\nKnowledge cutoff: 2024-06\nCurrent date: 2026-06-15\n\n\
          Reasoning: {effort}\n\n\
@@ -265,14 +270,16 @@ mod tests {
         let call = json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": ""}});
         let thinking = json!({"role": "assistant", "reasoning": "now", "tool_calls": [call]});
         let prompt = said(&json!({"messages": [user, answer("old"), user, thinking]}));
-        assert!(!prompt.contains("old") && prompt.contains("<|channel|>analysis<|message|>now<|end|>"), "{prompt}");
+        assert!(
+            !prompt.contains("old") && prompt.contains("<|channel|>analysis<|message|>now<|end|>"),
+            "{prompt}"
+        );
     }
 
     #[test]
     fn what_harmony_cannot_say_is_refused() {
-        let refused = |body: Json| {
-            render(&ChatRequest::parse(Bytes::from(body.to_string())).unwrap()).unwrap_err().0
-        };
+        let refused =
+            |body: Json| render(&ChatRequest::parse(Bytes::from(body.to_string())).unwrap()).unwrap_err().0;
         let effort = refused(json!({"messages": [], "reasoning_effort": "none"}));
         assert_eq!(effort, "Harmony does not support reasoning_effort \"none\"");
         assert!(refused(json!({"messages": [{"role": "judge", "content": ""}]})).contains("no role"));

@@ -75,8 +75,10 @@ fn type_of(schema: &Json, indent: &str) -> String {
         Some(Json::String(name)) => match name.as_str() {
             "object" => object(schema, indent),
             "string" => {
-                let values = schema.get("enum").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
-                let values: Vec<_> = values.iter().filter_map(Json::as_str).map(|value| format!("\"{value}\"")).collect();
+                let values =
+                    schema.get("enum").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
+                let values: Vec<_> =
+                    values.iter().filter_map(Json::as_str).map(|value| format!("\"{value}\"")).collect();
                 if values.is_empty() { "string".to_owned() } else { values.join(" | ") }
             }
             "number" | "integer" => "number".to_owned(),
@@ -95,7 +97,8 @@ fn variants_of(variants: &[Json], indent: &str) -> String {
     let mut out = String::new();
     for variant in variants {
         out.push_str(&format!("\n{indent} | {}", nullable(variant, &format!("{indent}   "))));
-        let notes = string(variant, "description").map(str::to_owned).into_iter().chain(default_of(variant, false));
+        let notes =
+            string(variant, "description").map(str::to_owned).into_iter().chain(default_of(variant, false));
         out.push_str(&comments(&notes.collect::<Vec<_>>()));
     }
     out

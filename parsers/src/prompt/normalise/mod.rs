@@ -44,7 +44,10 @@ pub(super) enum Ending {
     /// As the template ends it.
     Rendered,
     /// vLLM, `continue_final_message`: rendered with a mark behind the last message's text, and cut there.
-    CutAtMark,
+    CutAtMark {
+        /// The last message's text, without the mark.
+        said: String,
+    },
     /// llama.cpp: the last message is empty; the prompt ends with the one before, and the model begins a turn by itself.
     LeftOut,
     /// llama.cpp: the last message is not rendered, but stands behind the generation prompt.

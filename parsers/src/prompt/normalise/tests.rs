@@ -93,7 +93,7 @@ fn parts_become_text_or_stay_parts_as_the_template_takes_them() {
     let body = json!({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": ""}, {"type": "text", "text": "b"}]}]});
     assert_eq!(for_vllm(&body).context["messages"][0]["content"], "a\nb");
     assert_eq!(for_llama_cpp(&body).context["messages"][0]["content"], "a\n\nb");
-    let lists = Traits { list_content: true, string_content: false, ..traits() };
+    let lists = Traits { list_content: true, list_in_vllm: true, string_content: false, ..traits() };
     let content = vllm::prepare(&request(&body), &lists).unwrap().context["messages"][0]["content"].clone();
     assert_eq!(content.as_array().unwrap().len(), 3);
     let plain = request(&json!({"messages": [{"role": "user", "content": "a"}]}));

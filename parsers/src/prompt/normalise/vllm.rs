@@ -25,7 +25,7 @@ pub(in crate::prompt) fn prepare(request: &ChatRequest, traits: &Traits) -> Resu
     let mut media = 0;
     let mut conversation = Vec::new();
     for message in messages(request)? {
-        conversation.push(read_message(message, traits.list_content, &mut media)?);
+        conversation.push(read_message(message, traits.list_in_vllm, &mut media)?);
     }
     if conversation.is_empty() {
         return Err(Refused::new("messages is empty"));
@@ -35,15 +35,16 @@ pub(in crate::prompt) fn prepare(request: &ChatRequest, traits: &Traits) -> Resu
     }
     let mut context = kwargs(request)?;
     let go_on = is_true(context.get("continue_final_message"));
+    let mut said = String::new();
     if go_on {
         if is_true(context.get("add_generation_prompt")) {
             return Err(Refused::new("continue_final_message needs add_generation_prompt to be false"));
         }
-        mark_last(&mut conversation)?;
+        said = mark_last(&mut conversation)?;
     }
     let messages = conversation.into_iter().map(Json::Object).collect();
     context.insert("messages".into(), Json::Array(messages));
-    Ok(Prepared { context, ending: if go_on { Ending::CutAtMark } else { Ending::Rendered }, media })
+    Ok(Prepared { context, ending: if go_on { Ending::CutAtMark { said } } else { Ending::Rendered }, media })
 }
 
 fn is_true(value: Option<&Json>) -> bool {
@@ -212,7 +213,11 @@ fn read_calls(calls: Json, message: &mut Map<String, Json>) -> Result<(), Refuse
             Some(other) => other,
             None => Json::Null,
         };
-        function.insert("arguments".into(), if arguments.is_object() { arguments } else { json!({}) });
+        let arguments = if arguments.is_object() { arguments } else { json!({}) };
+        // In the order of the types that the request is read with, which keep nothing else.
+        let name = function.get("name").cloned().unwrap_or_default();
+        let id = call.get("id").cloned().unwrap_or_default();
+        *call = json!({"id": id, "function": {"arguments": arguments, "name": name}, "type": "function"});
     }
     message.insert("tool_calls".into(), Json::Array(calls));
     Ok(())
@@ -318,8 +323,8 @@ fn tools(request: &ChatRequest) -> Result<Option<Json>, Refused> {
     Ok(Some(Json::Array(written)))
 }
 
-/// Puts the mark behind the text that is to be continued.
-fn mark_last(conversation: &mut [Map<String, Json>]) -> Result<(), Refused> {
+/// Puts the mark behind the text that is to be continued, and gives that text.
+fn mark_last(conversation: &mut [Map<String, Json>]) -> Result<String, Refused> {
     let content = conversation.last_mut().and_then(|message| message.get_mut("content"));
     let text = match content {
         Some(Json::String(text)) => Some(text),
@@ -331,8 +336,9 @@ fn mark_last(conversation: &mut [Map<String, Json>]) -> Result<(), Refused> {
     };
     match text {
         Some(text) => {
+            let said = text.clone();
             text.push_str(MARK);
-            Ok(())
+            Ok(said)
         }
         None => Err(Refused::new("continue_final_message finds no text to continue")),
     }

@@ -8,14 +8,17 @@ use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior, Value, 
 use minijinja_contrib::pycompat;
 
 use super::budget::{self, Budget};
-use super::expressions::{HELD, JOINED, KEPT, NESTED, READ, SLICED, TIMES};
+use super::expressions::{EACH, HELD, JOINED, KEPT, LAZY, NESTED, READ, SLICED, TIMES};
 use super::text::{JsonStyle, Text};
 use crate::prompt::normalise::Normalisation;
 
 /// Marks the message of a template's own `raise_exception`.
 pub(super) const RAISED: &str = "raised: ";
-/// How deep macros may call each other; the deepest template in use needs four.
-const MAX_RECURSION: usize = 64;
+/// How deep macros may call each other, four for each: Kimi K3's writes nested schemas by recursion.
+const MAX_RECURSION: usize = 192;
+/// Where `str.splitlines` cuts.
+const LINE_ENDS: [char; 10] =
+    ['\n', '\r', '\u{b}', '\u{c}', '\u{1c}', '\u{1d}', '\u{1e}', '\u{85}', '\u{2028}', '\u{2029}'];
 /// minijinja's own filters that make more than they are given.
 const WITHOUT: [&str; 8] = ["batch", "slice", "groupby", "zip", "chain", "pprint", "format", "urlencode"];
 
@@ -58,6 +61,13 @@ fn add_functions(env: &mut Environment<'static>, dialect: Normalisation) {
     env.add_function(READ, budget::read);
     env.add_function(NESTED, budget::nested);
     env.add_function(KEPT, budget::kept);
+    env.add_function(LAZY, |_: Value| -> Result<Value, Error> {
+        Err(Error::new(ErrorKind::BadSerialization, "a generator cannot be written as json"))
+    });
+    env.add_function(EACH, |value: Value| match value.is_none() {
+        true => Err(Error::new(ErrorKind::InvalidOperation, "none cannot be walked through")),
+        false => Ok(value),
+    });
     env.add_function(JOINED, move |state: &State, left: &Value, right: &Value| {
         budget::joined(dialect, state, left, right)
     });
@@ -130,8 +140,30 @@ fn add_filters(env: &mut Environment<'static>, dialect: Normalisation) {
             false => filters::length(value),
         });
     }
-    env.add_filter("trim", move |value: &Value, chars: Option<&str>| {
-        value.as_str().map(|text| strip(dialect, text, chars, true, true).to_owned())
+    env.add_filter("trim", move |state: &State, value: &Value, chars: Option<&str>| {
+        let text = match (value.as_str(), dialect) {
+            (Some(text), _) => return Ok(Some(strip(dialect, text, chars, true, true).to_owned())),
+            (None, Normalisation::LlamaCpp) => return Ok(None),
+            // Python trims what anything looks like in print.
+            (None, Normalisation::Vllm) => {
+                let mut text = Text::new(dialect, Budget::of(state));
+                text.put_value(value)?;
+                text.finish()
+            }
+        };
+        Ok::<_, Error>(Some(strip(dialect, &text, chars, true, true).to_owned()))
+    });
+    // Python writes down what is no string, and then changes its letters.
+    for (name, change) in [("upper", str::to_uppercase as fn(&str) -> String), ("lower", str::to_lowercase)] {
+        env.add_filter(name, move |state: &State, value: &Value| {
+            let mut text = Text::new(dialect, Budget::of(state));
+            text.put_value(value)?;
+            Ok::<_, Error>(change(&text.finish()))
+        });
+    }
+    env.add_filter("items", |value: &Value| match value.is_undefined() {
+        true => Ok(Value::from(Vec::<Value>::new())),
+        false => filters::items(value),
     });
     env.add_filter("split", move |state: &State, value: &str, by: Option<&str>, most: Option<i64>| {
         split(dialect, state, value, by, most, false)
@@ -142,11 +174,11 @@ fn add_filters(env: &mut Environment<'static>, dialect: Normalisation) {
     });
     env.add_filter(
         "indent",
-        |state: &State, value: &str, width: Option<Value>, first: Option<bool>, options: Kwargs| {
+        move |state: &State, value: &str, width: Option<Value>, first: Option<bool>, options: Kwargs| {
             let width = width.or(options.get("width")?).unwrap_or_else(|| Value::from(4));
             let first = first.or(options.get("first")?).unwrap_or(false);
             let blank = options.get::<Option<bool>>("blank")?.unwrap_or(false);
-            indent(state, value, &width, first, blank)
+            indent(dialect, state, value, &width, first, blank)
         },
     );
 }
@@ -253,7 +285,14 @@ fn join(
     Ok(text.finish())
 }
 
-fn indent(state: &State, text: &str, width: &Value, first: bool, blank: bool) -> Result<String, Error> {
+fn indent(
+    dialect: Normalisation,
+    state: &State,
+    text: &str,
+    width: &Value,
+    first: bool,
+    blank: bool,
+) -> Result<String, Error> {
     let by = match width.as_str() {
         Some(by) => by.to_owned(),
         None => {
@@ -262,10 +301,16 @@ fn indent(state: &State, text: &str, width: &Value, first: bool, blank: bool) ->
             " ".repeat(width as usize)
         }
     };
-    let lines = text.split('\n').count() as u64;
+    // To Python a line may end in many ways; all are line feeds afterwards.
+    let breaks = match dialect {
+        Normalisation::Vllm => &LINE_ENDS[..],
+        Normalisation::LlamaCpp => &['\n'],
+    };
+    let text = &if dialect == Normalisation::Vllm { text.replace("\r\n", "\n") } else { text.to_owned() };
+    let lines = text.split(breaks).count() as u64;
     Budget::of(state).charge(lines.saturating_mul(by.len() as u64).saturating_add(text.len() as u64))?;
     let mut out = String::with_capacity(text.len());
-    for (at, line) in text.split('\n').enumerate() {
+    for (at, line) in text.split(breaks).enumerate() {
         if at > 0 {
             out.push('\n');
         }
@@ -287,8 +332,8 @@ mod tests {
     fn run(dialect: Normalisation, expression: &str) -> String {
         let mut env = environment(dialect);
         env.set_fuel(Some(10_000));
-        let source = harden(&format!("{{{{ {expression} }}}}")).unwrap();
-        env.render_str(&source, context! { s => "\u{3000} a b \n", list => vec![1, 2] })
+        let (hardened, _) = harden(&format!("{{{{ {expression} }}}}"), dialect).unwrap();
+        env.render_str(&hardened.source, context! { s => "\u{3000} a b \n", list => vec![1, 2] })
             .unwrap_or_else(|e| format!("error: {e}"))
     }
 

@@ -6,6 +6,7 @@ use minijinja::machinery::ast::{BinOpKind, CallArg, CompareOpKind, Expr, UnaryOp
 use minijinja::value::ValueKind;
 
 use super::printer::{Printed, Printer};
+use crate::prompt::normalise::Normalisation;
 
 /// Charges for a value that is about to be copied, and gives it back.
 pub(super) const HELD: &str = "__held";
@@ -15,6 +16,10 @@ pub(super) const READ: &str = "__read";
 pub(super) const NESTED: &str = "__nested";
 /// Checks what a namespace is given to keep, and gives it back.
 pub(super) const KEPT: &str = "__kept";
+/// What a loop walks through, in Python: nothing can be walked through if it is not there, but not if it is none.
+pub(super) const EACH: &str = "__each";
+/// What some filters give in Python, where `tojson` refuses it: they walk through their list only when they are walked through.
+pub(super) const LAZY: &str = "__lazy";
 /// `a ~ b`
 pub(super) const JOINED: &str = "__joined";
 /// `a * b`
@@ -24,6 +29,9 @@ pub(super) const SLICED: &str = "__sliced";
 
 /// Filters that do not copy the list that they are given.
 const COPY_NOTHING: [&str; 6] = ["length", "count", "first", "last", "default", "d"];
+
+/// Filters that give a generator in Python.
+const LAZY_IN_PYTHON: [&str; 7] = ["map", "select", "reject", "selectattr", "rejectattr", "unique", "items"];
 
 impl Printer {
     pub(super) fn expression(&mut self, expression: &Expr<'_>) -> Printed {
@@ -104,6 +112,7 @@ impl Printer {
                 Ok(())
             }
             Expr::GetAttr(get) => {
+                self.unsure |= matches!(get.name, "items" | "keys" | "values");
                 self.expression(&get.expr)?;
                 self.put(".");
                 self.put(get.name);
@@ -173,6 +182,8 @@ impl Printer {
             BinOpKind::Rem => (" % ", false),
             BinOpKind::Pow => (" ** ", false),
         };
+        let is_safe = |side: &Expr<'_>| matches!(side, Expr::Filter(filter) if filter.name == "safe");
+        self.unsure |= matches!(op, BinOpKind::Add) && (is_safe(left) || is_safe(right));
         // What is added to a number is a number.
         let weighed = weighed && !is_number(left) && !is_number(right);
         let operand = if weighed { Self::held } else { Self::expression };
@@ -189,6 +200,13 @@ impl Printer {
         let Expr::Filter(filter) = expression else { return self.held(expression) };
         if let Some(base) = &filter.expr {
             match base {
+                Expr::Filter(inner)
+                    if self.dialect == Normalisation::Vllm
+                        && filter.name == "tojson"
+                        && LAZY_IN_PYTHON.contains(&inner.name) =>
+                {
+                    self.function(LAZY, [base])?;
+                }
                 Expr::Filter(_) => self.filter_chain(base)?,
                 // Templates ask for the length of all messages at each message.
                 _ if COPY_NOTHING.contains(&filter.name) => self.function(READ, [base])?,

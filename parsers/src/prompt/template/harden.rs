@@ -9,7 +9,9 @@
 
 use minijinja::machinery::{Token, WhitespaceConfig, parse, tokenize};
 
-use super::printer;
+use super::parts;
+use super::printer::{self, Hardened};
+use crate::prompt::normalise::Normalisation;
 
 /// The longest template that is read, in bytes. The largest in use has about 40 KiB.
 const MAX_SOURCE: usize = 1 << 20;
@@ -19,11 +21,11 @@ const MAX_TAG: usize = 500;
 /// The most `elif` tags: each is one level deeper. Templates in use have up to 60.
 const MAX_ELIF: usize = 256;
 
-/// The template `source`, rewritten.
+/// The template `source`, rewritten, and whether vLLM takes it for one that wants contents as lists.
 ///
 /// # Errors
 /// The parser's words with the line in `source`, or what chat templates have no use for.
-pub(super) fn harden(source: &str) -> Result<String, String> {
+pub(super) fn harden(source: &str, dialect: Normalisation) -> Result<(Hardened, bool), String> {
     if source.len() > MAX_SOURCE {
         return Err(format!("template has {} bytes; the limit is {MAX_SOURCE}", source.len()));
     }
@@ -33,7 +35,7 @@ pub(super) fn harden(source: &str) -> Result<String, String> {
         WhitespaceConfig { keep_trailing_newline: false, lstrip_blocks: true, trim_blocks: true };
     check_depth(&source, whitespace)?;
     let ast = parse(&source, "chat template", Default::default(), whitespace).map_err(|e| e.to_string())?;
-    printer::print(&ast)
+    Ok((printer::print(&ast, dialect)?, parts::wants_lists(&ast)))
 }
 
 /// Refuses what would make the syntax tree too deep for those who walk it, which the parser itself does not.
@@ -76,7 +78,11 @@ fn without_generation_tags(source: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::harden;
+    use super::Normalisation;
+
+    fn harden(source: &str) -> Result<String, String> {
+        super::harden(source, Normalisation::LlamaCpp).map(|(hardened, _)| hardened.source)
+    }
 
     #[test]
     fn what_can_grow_is_weighed() {

@@ -7,6 +7,7 @@ mod budget;
 mod builtins;
 mod expressions;
 mod harden;
+mod parts;
 mod printer;
 mod text;
 
@@ -28,6 +29,8 @@ const NAME: &str = "chat";
 pub(super) struct Template {
     env: Environment<'static>,
     source: String,
+    wants_lists: bool,
+    unsure: bool,
 }
 
 /// What a render gave.
@@ -54,15 +57,30 @@ impl Template {
     /// # Errors
     /// What the template's author got wrong, with the line, or what chat templates have no use for.
     pub(super) fn compile(source: &str, dialect: Normalisation) -> Result<Self, String> {
-        let hardened = harden::harden(source)?;
+        let (hardened, wants_lists) = harden::harden(source, dialect)?;
         let mut env = builtins::environment(dialect);
-        env.add_template_owned(NAME, hardened).map_err(|e| e.to_string())?;
-        Ok(Self { env, source: source.to_owned() })
+        env.add_template_owned(NAME, hardened.source).map_err(|e| e.to_string())?;
+        Ok(Self {
+            env,
+            source: source.to_owned(),
+            wants_lists,
+            unsure: hardened.unsure && dialect == Normalisation::Vllm,
+        })
+    }
+
+    /// Whether vLLM gives this template contents as lists of parts.
+    pub(super) fn wants_lists(&self) -> bool {
+        self.wants_lists
     }
 
     /// The template as it was given.
     pub(super) fn source(&self) -> &str {
         &self.source
+    }
+
+    /// Whether the engine may render it otherwise than it is rendered here.
+    pub(super) fn is_unsure(&self) -> bool {
+        self.unsure
     }
 
     /// Renders `context`, which was made from a request of `size` bytes.

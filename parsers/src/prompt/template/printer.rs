@@ -5,21 +5,33 @@
 
 use minijinja::machinery::ast::{Expr, Stmt};
 
-use super::expressions::KEPT;
+use super::expressions::{EACH, KEPT};
+use crate::prompt::normalise::Normalisation;
 
 /// `template` as source.
 ///
 /// # Errors
 /// What chat templates have no use for.
-pub(super) fn print(template: &Stmt<'_>) -> Result<String, String> {
-    let mut printer = Printer { out: String::new() };
+pub(super) fn print(template: &Stmt<'_>, dialect: Normalisation) -> Result<Hardened, String> {
+    let mut printer = Printer { out: String::new(), dialect, unsure: false };
     printer.statement(template)?;
-    Ok(printer.out)
+    Ok(Hardened { source: printer.out, unsure: printer.unsure })
 }
 
 /// The source in the making.
 pub(super) struct Printer {
     pub(super) out: String,
+    pub(super) dialect: Normalisation,
+    /// See [`Hardened::unsure`].
+    pub(super) unsure: bool,
+}
+
+/// A template, written out again.
+pub(super) struct Hardened {
+    pub(super) source: String,
+    /// Python would do what is not done here: it escapes what is added to a `safe` text, and `x.items` without a call is a method to it,
+    /// whatever members `x` has.
+    pub(super) unsure: bool,
 }
 
 /// What printing gives besides text: nothing, or what is refused.
@@ -54,7 +66,10 @@ impl Printer {
                 self.put("{% for ");
                 self.target(&looping.target)?;
                 self.put(" in ");
-                self.expression(&looping.iter)?;
+                match self.dialect {
+                    Normalisation::Vllm => self.function(EACH, [&looping.iter])?,
+                    Normalisation::LlamaCpp => self.expression(&looping.iter)?,
+                }
                 if let Some(filter) = &looping.filter_expr {
                     self.put(" if ");
                     self.expression(filter)?;

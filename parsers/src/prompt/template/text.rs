@@ -101,10 +101,16 @@ impl Text {
                 '\r' => quoted.push_str("\\r"),
                 '\t' => quoted.push_str("\\t"),
                 c if c == quote => quoted.extend(['\\', c]),
-                c if c.is_control() && (c as u32) < 0x100 => {
-                    let _ = write!(quoted, "\\x{:02x}", c as u32);
+                c if is_printable(c) || (self.dialect == Normalisation::LlamaCpp && (c as u32) >= 0x100) => {
+                    quoted.push(c);
                 }
-                c => quoted.push(c),
+                c => {
+                    let _ = match c as u32 {
+                        code @ ..0x100 => write!(quoted, "\\x{code:02x}"),
+                        code @ ..0x1_0000 => write!(quoted, "\\u{code:04x}"),
+                        code => write!(quoted, "\\U{code:08x}"),
+                    };
+                }
             }
         }
         quoted.push(quote);
@@ -192,7 +198,7 @@ impl Text {
                 '\t' => self.out.push_str("\\t"),
                 '\u{8}' => self.out.push_str("\\b"),
                 '\u{c}' => self.out.push_str("\\f"),
-                c if (c as u32) < 0x20 || (ascii && !c.is_ascii()) => {
+                c if (c as u32) < 0x20 || (ascii && !matches!(c, ' '..='~')) => {
                     for unit in c.encode_utf16(&mut [0; 2]) {
                         let _ = write!(self.out, "\\u{unit:04x}");
                     }
@@ -203,6 +209,19 @@ impl Text {
         self.out.push('"');
         Ok(())
     }
+}
+
+/// `str.isprintable`: no control or format character, no separator but the space, nothing of private use. (Python also leaves out what
+/// its version of Unicode has not assigned; that is not mirrored.)
+fn is_printable(c: char) -> bool {
+    !matches!(
+        c,
+        '\0'..='\x1f' | '\x7f'..='\u{a0}' | '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}'
+            | '\u{890}'..='\u{891}' | '\u{8e2}' | '\u{1680}' | '\u{180e}' | '\u{2000}'..='\u{200f}' | '\u{2028}'..='\u{202f}'
+            | '\u{205f}'..='\u{2064}' | '\u{2066}'..='\u{206f}' | '\u{3000}' | '\u{e000}'..='\u{f8ff}' | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}' | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{13438}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0001}' | '\u{e0020}'..='\u{e007f}' | '\u{f0000}'..
+    )
 }
 
 /// `repr(float)`: the shortest digits that read back as the same number, with an exponent below 1e-4 and from 1e16 on.

@@ -13,6 +13,7 @@ use tokenizers::pipeline::{
 };
 use tokenizers::vocab::bucket_added_vocabulary::{AddedToken, AddedVocabulary};
 
+use super::memo::Memo;
 use super::{Gaps, MAX_ID, Vocabulary, check_merge, check_token, guarded, missing_bytes, splitter};
 use crate::prompt::gguf::Metadata;
 
@@ -125,6 +126,7 @@ impl Vocabulary {
             model: "bpe",
             size: tokens.len(),
             pool: Mutex::default(),
+            memo: Memo::default(),
         }
         .proven()
     }

@@ -6,6 +6,7 @@
 use parking_lot::Mutex;
 use serde_json::Value as Json;
 
+use super::memo::Memo;
 use super::{Gaps, MAX_ID, Vocabulary, check_merge, check_token, guarded, missing_bytes, splitter};
 
 impl Vocabulary {
@@ -31,7 +32,18 @@ impl Vocabulary {
         }
         let tokenizer = guarded(|| tokenizers::from_json(&config.to_string()))?;
         let around = tokenizer.get_post_processor().single.n_special() as u64;
-        Self { tokenizer, splitter, nfc, gaps, around, model, size, pool: Mutex::default() }.proven()
+        Self {
+            tokenizer,
+            splitter,
+            nfc,
+            gaps,
+            around,
+            model,
+            size,
+            pool: Mutex::default(),
+            memo: Memo::default(),
+        }
+        .proven()
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod gguf;
 mod json;
+mod memo;
 mod splitter;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,8 @@ use tokenizers::pipeline::{
     SpecialSegmentIterator,
 };
 use tokenizers::utils::byte_level::BYTES_CHAR_LOOKUP;
+
+use self::memo::Memo;
 
 /// Ids from here on are refused: the library makes tables as long as the largest id.
 const MAX_ID: u64 = 1 << 22;
@@ -45,6 +48,7 @@ pub(super) struct Vocabulary {
     model: &'static str,
     size: usize,
     pool: Mutex<Vec<Scratch>>,
+    memo: Memo,
 }
 
 /// A byte-level vocabulary should have a token for every byte. SmolLM2's lacks eight: the library refuses it, so they are put in with
@@ -140,6 +144,12 @@ impl Vocabulary {
                 count += 1;
                 continue;
             };
+            let key = self.memo.key(text, nfc, gaps_count);
+            if let Some(known) = key.and_then(|key| self.memo.get(key)) {
+                count += known;
+                continue;
+            }
+            let before = count;
             let text = if nfc { NFC.normalize(text, input_offset)? } else { Cow::Borrowed(text) };
             let text = normalizers.normalize(&text, input_offset)?;
             for segment in SpecialSegmentIterator::new(&text, added, true, false) {
@@ -147,6 +157,9 @@ impl Vocabulary {
                     Segment::SpecialToken(_) => 1,
                     Segment::Text { text, .. } => self.count_words(text, gaps_count, scratch)?,
                 };
+            }
+            if let Some(key) = key {
+                self.memo.put(key, count - before);
             }
         }
         Ok(count)
