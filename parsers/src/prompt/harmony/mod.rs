@@ -38,7 +38,7 @@ pub(super) fn render(request: &ChatRequest) -> Result<Vec<Piece>, Refused> {
         }
     };
     let tools = typescript::tools(request)?;
-    let leads = conversation.first().is_some_and(|first| is_instruction(first));
+    let leads = conversation.first().is_some_and(is_instruction);
     let instructions = if leads { flat_text(&conversation.remove(0)) } else { None };
     let mut told = vec![Said::new("system", system(effort, tools.is_some()))];
     if tools.is_some() || instructions.as_ref().is_some_and(|text| !text.is_empty()) {

@@ -157,7 +157,7 @@ fn one_of(name: &str, value: &Json, variants: &[Json], indent: &str, out: &mut S
     }
     out.push_str(&format!("{indent}{name}:\n"));
     for (at, variant) in variants.iter().enumerate() {
-        let own = string(variant, "description").filter(|_| !(at == 0 && above.is_some()) && !same(variant));
+        let own = string(variant, "description").filter(|_| !(same(variant) || at == 0 && above.is_some()));
         let notes: Vec<_> = own.map(str::to_owned).into_iter().chain(default_of(variant, true)).collect();
         let written = nullable(variant, &format!("{indent}   "));
         out.push_str(&format!("{indent} | {written}{}\n", comments(&notes)));
