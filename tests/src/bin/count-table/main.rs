@@ -151,10 +151,9 @@ fn compare(
 /// Where two texts part, with what stands around.
 fn first_difference(ours: &str, theirs: &str) -> String {
     let common = ours.bytes().zip(theirs.bytes()).take_while(|(a, b)| a == b).count();
+    let near = common.saturating_sub(40)..common + 60;
     let around = |text: &str| {
-        let bytes = text.as_bytes();
-        let from = common.saturating_sub(40);
-        String::from_utf8_lossy(&bytes[from..bytes.len().min(common + 60)]).into_owned()
+        text.char_indices().filter(|(at, _)| near.contains(at)).map(|(_, c)| c).collect::<String>()
     };
     format!("at byte {common}: ours {:?}, theirs {:?}", around(ours), around(theirs))
 }
