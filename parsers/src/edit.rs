@@ -50,6 +50,11 @@ impl Edits {
         self.edits.is_empty()
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.edits.len()
+    }
+
     /// Puts `json`, the text of one JSON value, where `value` stands.
     pub fn replace(&mut self, value: Value<'_>, json: impl Into<Bytes>) {
         self.add(value, Change::Replace(json.into()));

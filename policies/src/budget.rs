@@ -31,6 +31,15 @@ pub fn clamp(asked: Option<u64>, prompt: PromptSize, window: Option<u64>, margin
     (asked > room).then_some(room)
 }
 
+/// The limit for a second try after one of `sent` tokens cut a call, if the window leaves room for a larger one: four
+/// times as much, and what an agent gets whose limit is no wish at the least.
+#[must_use]
+pub fn longer(sent: u64, prompt: PromptSize, window: Option<u64>, margin: u64) -> Option<u64> {
+    let wanted = sent.saturating_mul(4).max(NO_WISH);
+    let room = clamp(Some(wanted), prompt, window, margin).unwrap_or(wanted);
+    (room > sent).then_some(room)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -42,6 +51,15 @@ mod tests {
         assert_eq!(floor(Some(1), true, Some(64), None), None);
         assert_eq!(floor(Some(64), true, None, Some(1024)), Some(1024));
         assert_eq!(floor(None, true, Some(64), Some(1024)), None);
+    }
+
+    #[test]
+    fn a_second_try_gets_more_room_if_the_window_has_it() {
+        let prompt = PromptSize::Exact(1000);
+        assert_eq!(longer(64, prompt, None, 64), Some(4096));
+        assert_eq!(longer(2000, prompt, Some(100_000), 64), Some(8000));
+        assert_eq!(longer(2000, prompt, Some(4000), 64), Some(2936));
+        assert_eq!(longer(3000, prompt, Some(4000), 64), None);
     }
 
     #[test]

@@ -3,10 +3,10 @@
 //! A pure function of the facts, so that `explain` can replay it. The rules are an enum: whoever carries the decision out
 //! turns each into edits of the request, and can do no other.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use crate::budget;
-use crate::facts::{BackendFacts, Images, RequestFacts};
+use crate::facts::{BackendFacts, Images, RequestFacts, StreamedRequired};
 use crate::routing::{self, BackendIndex, Candidate, Refusal};
 
 /// What the operator set for all decisions.
@@ -27,6 +27,22 @@ pub enum Rule {
     RaiseOutput(u64),
     /// A word stands in place of each picture.
     ReplaceImages,
+    /// `tool_choice: required` is sent as `auto`: the backend loses streamed calls that are required.
+    WeakenToolChoice,
+    /// It is asked without streaming, and the stream is written here, for the same reason.
+    AskWhole,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LimitOutput(tokens) => write!(f, "output cut to {tokens}"),
+            Self::RaiseOutput(tokens) => write!(f, "output raised to {tokens}"),
+            Self::ReplaceImages => f.write_str("pictures replaced by a word"),
+            Self::WeakenToolChoice => f.write_str("tool_choice required weakened to auto"),
+            Self::AskWhole => f.write_str("asked without streaming"),
+        }
+    }
 }
 
 /// A candidate with its rules.
@@ -76,7 +92,13 @@ pub fn decide(request: &RequestFacts, backends: &[BackendFacts], settings: Setti
             _ => None,
         };
         let blind = request.images == Images::Old && backend.is_some_and(|facts| !facts.images);
-        let rules = output.into_iter().chain(blind.then_some(Rule::ReplaceImages));
+        let required = backend.filter(|_| request.streams_required).map(|facts| facts.streamed_required);
+        let required = match required {
+            Some(StreamedRequired::AsAuto) => Some(Rule::WeakenToolChoice),
+            Some(StreamedRequired::Whole) => Some(Rule::AskWhole),
+            Some(StreamedRequired::Pass) | None => None,
+        };
+        let rules = output.into_iter().chain(blind.then_some(Rule::ReplaceImages)).chain(required);
         Choice { rules: rules.collect(), candidate }
     });
     Decision { choices: choices.collect(), refusals: routing.refusals }
@@ -109,15 +131,7 @@ impl Decision {
             let _ = write!(text, " ({} of {limit} tokens)", request.prompt);
         }
         for rule in &choice.rules {
-            match rule {
-                Rule::LimitOutput(tokens) => {
-                    let _ = write!(text, ", output cut to {tokens}");
-                }
-                Rule::RaiseOutput(tokens) => {
-                    let _ = write!(text, ", output raised to {tokens}");
-                }
-                Rule::ReplaceImages => text.push_str(", pictures replaced by a word"),
-            }
+            let _ = write!(text, ", {rule}");
         }
         text
     }

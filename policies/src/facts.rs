@@ -97,6 +97,8 @@ pub struct RequestFacts {
     pub home: Option<Home>,
     /// An agent's turn: tools are declared, so the conversation will grow by tool results.
     pub agent: bool,
+    /// It is streamed, and `tool_choice` is `required`.
+    pub streams_required: bool,
     /// Whether somebody waits for the answer.
     pub class: Class,
     /// The session was just told to shorten itself: this request is its chance, and may use the headroom.
@@ -118,6 +120,7 @@ impl RequestFacts {
             images: Images::None,
             home: None,
             agent: false,
+            streams_required: false,
             class: Class::Interactive,
             may_fill: false,
             turns: 1,
@@ -255,6 +258,19 @@ pub struct Load {
     pub first_ends_in: f64,
 }
 
+/// What to do with streamed requests whose `tool_choice` is `required` at a backend that loses such calls: vLLM with
+/// multi-token prediction dropped 13 of 20 (vllm-project/vllm#39598). Other requests are not touched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StreamedRequired {
+    /// They pass.
+    #[default]
+    Pass,
+    /// They are sent as `auto`. The model may answer without a call then: the operator has said so.
+    AsAuto,
+    /// The backend is asked without streaming, and the stream is written by the proxy.
+    Whole,
+}
+
 /// What a decision needs to know of a backend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackendFacts {
@@ -281,6 +297,8 @@ pub struct BackendFacts {
     pub images: bool,
     /// What it died of, and what it survived.
     pub learned: Region,
+    /// What becomes of calls that are required of its streams.
+    pub streamed_required: StreamedRequired,
 }
 
 impl BackendFacts {
@@ -299,6 +317,7 @@ impl BackendFacts {
             state: BackendState::Unknown,
             images: true,
             learned: Region::default(),
+            streamed_required: StreamedRequired::Pass,
         }
     }
 

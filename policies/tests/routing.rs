@@ -5,7 +5,7 @@ use switchback_policies::client::Class;
 use switchback_policies::cliff::Cliffs;
 use switchback_policies::decision::{Decision, Settings, Unserved, decide};
 use switchback_policies::facts::{
-    BackendFacts, BackendState, Home, Images, Limit, Load, PromptSize, RequestFacts,
+    BackendFacts, BackendState, Home, Images, Limit, Load, PromptSize, RequestFacts, StreamedRequired,
 };
 
 const SETTINGS: Settings = Settings { headroom: 0, margin: 64 };
@@ -163,6 +163,7 @@ fn any_backend() -> impl Strategy<Value = BackendFacts> {
             load,
             state,
             images,
+            streamed_required: if images { StreamedRequired::AsAuto } else { StreamedRequired::Whole },
             ..BackendFacts::new("b", window)
         },
     )
@@ -186,6 +187,7 @@ fn any_request() -> impl Strategy<Value = RequestFacts> {
             images,
             home,
             agent,
+            streams_required: agent,
             class,
             may_fill,
             turns: 1,
@@ -238,6 +240,7 @@ proptest! {
                         prop_assert!(request.output_floor.is_some_and(|floor| tokens <= floor));
                     }
                     Rule::ReplaceImages => prop_assert_eq!(request.images, Images::Old),
+                    Rule::WeakenToolChoice | Rule::AskWhole => prop_assert!(request.streams_required),
                 }
             }
         }

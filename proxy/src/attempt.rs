@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, header};
-use switchback_parsers::chunk::{Dialect, Finish, Said};
+use switchback_parsers::chunk::{Dialect, Finish, Said, Usage};
 use switchback_parsers::diagnosis::{BackendError, Diagnosis, diagnose};
+use switchback_policies::decision::{Choice, Rule};
 use switchback_policies::facts::BackendState;
 use switchback_policies::failover::{self, Fault};
 use tokio::time::Instant;
@@ -18,6 +19,7 @@ use crate::answer::Head;
 use crate::answer::relay::{AnswerStream, Silence};
 use crate::answer::rename::Rename;
 use crate::answer::repair::{self, RepairTerms};
+use crate::answer::unfold::unfold;
 use crate::backend::client::{ClientError, Reply, ReplyBody};
 use crate::backend::decode::Decoder;
 use crate::backend::{Backend, Place, headers};
@@ -78,8 +80,10 @@ impl Failure {
 pub(crate) enum Started {
     /// A stream; the bytes were read before its first content and belong in front.
     Stream(Box<AnswerStream>, Bytes),
-    /// A whole answer.
-    Whole { headers: HeaderMap, body: Bytes, said: Box<Said> },
+    /// A whole answer. `cut_call`: the limit cut it inside a call that came as text.
+    Whole { headers: HeaderMap, body: Bytes, said: Box<Said>, cut_call: bool },
+    /// A stream of which all frames are in hand.
+    Written { frames: Bytes, usage: Option<Usage>, cut_call: bool },
     /// An answer that passes unread.
     Unread { head: Head, body: Box<ReplyBody>, unpack: Decoder },
 }
@@ -88,6 +92,8 @@ pub(crate) enum Started {
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) silence: Silence,
+    /// The backend is asked for a stream. If not, and the client wants one, it is written here.
+    pub(crate) stream: bool,
     /// Chunks that hold nothing but usage are passed on.
     pub(crate) usage_to_client: bool,
     /// What is called otherwise in the answer.
@@ -99,10 +105,11 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// The same for one backend.
-    pub(crate) fn for_backend(&self, backend: &Backend) -> Self {
+    /// The same for one candidate.
+    pub(crate) fn for_candidate(&self, backend: &Backend, choice: &Choice) -> Self {
         let repair = self.repair.clone().map(|repair| repair.thinking(backend.config.thinking_open));
-        Self { repair: repair.filter(RepairTerms::is_needed), ..self.clone() }
+        let stream = self.stream && !choice.rules.contains(&Rule::AskWhole);
+        Self { stream, repair: repair.filter(RepairTerms::is_needed), ..self.clone() }
     }
 }
 
@@ -122,7 +129,7 @@ pub(crate) async fn attempt(
     }
     let sending = backend.send(call.method.clone(), &call.endpoint.path, headers, body);
     let first_token =
-        (call.stream && call.endpoint.dialect.is_some()).then(|| started + terms.silence.first_token);
+        (terms.stream && call.endpoint.dialect.is_some()).then(|| started + terms.silence.first_token);
     let limit = first_token.unwrap_or(started + terms.silence.whole);
     let reply = match unless_silent(backend, limit, Fault::NoFirstToken, sending).await? {
         Ok(reply) => reply,
@@ -143,7 +150,7 @@ pub(crate) async fn attempt(
         let head = Head { status: reply.head.status, headers: passed };
         return Ok(Started::Unread { head, body: Box::new(reply.body), unpack });
     };
-    if call.stream {
+    if terms.stream {
         let is_stream = reply
             .head
             .headers
@@ -155,7 +162,17 @@ pub(crate) async fn attempt(
         let stream = AnswerStream::new(reply.body, unpack, dialect, backend.engine(), terms);
         return first_content(backend, stream, started, terms.silence, place).await;
     }
-    whole(backend, dialect, passed, reply.body, unpack, started, terms).await
+    let answer = whole(backend, dialect, passed, reply.body, unpack, started, terms).await?;
+    if call.stream { written(answer, terms) } else { Ok(answer) }
+}
+
+/// A whole answer as the stream that the client asked for.
+fn written(answer: Started, terms: &Terms) -> Result<Started, Failure> {
+    let Started::Whole { body, said, cut_call, .. } = answer else { return Ok(answer) };
+    match unfold(&body, terms.usage_to_client) {
+        Some(frames) => Ok(Started::Written { frames, usage: said.usage, cut_call }),
+        None => Err(Failure::new(Fault::Other, "answer cannot be written as a stream")),
+    }
 }
 
 async fn first_content(
@@ -223,12 +240,12 @@ async fn whole(
     {
         return Err(Failure::new(Fault::SilentTruncation { said, counted }, "prompt was shortened"));
     }
-    let bytes = match &terms.repair {
+    let (bytes, cut_call) = match &terms.repair {
         Some(repair) => repair::whole(bytes, repair),
-        None => bytes,
+        None => (bytes, false),
     };
     let body = terms.rename.answer(bytes, dialect);
-    Ok(Started::Whole { headers, body, said: Box::new(said) })
+    Ok(Started::Whole { headers, body, said: Box::new(said), cut_call })
 }
 
 /// A reply that is no answer.

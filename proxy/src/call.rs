@@ -38,7 +38,7 @@ impl Endpoint {
 }
 
 /// A request.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) id: String,
     pub(crate) accepted: Instant,
@@ -53,6 +53,11 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// The same client, asking something else in the same dialect.
+    pub(crate) fn asking(&self, request: ChatRequest) -> Self {
+        Self { body: request.body().clone(), request: Some(Arc::new(request)), ..self.clone() }
+    }
+
     /// Reads a body.
     pub(crate) fn read(
         id: String,

@@ -14,6 +14,7 @@ use switchback_policies::client::{
     self, BodyClues, CapField, Class, Clues, Dialect as Speaks, KeepAlive, OutputCap, Profile,
     ReasoningField, Recognised, Usage,
 };
+use switchback_policies::demand::Wishes;
 
 use crate::call::Call;
 use crate::config::{ClientRule, Config};
@@ -41,6 +42,8 @@ pub(crate) struct Client {
     pub(crate) no_limit_at: Option<u64>,
     /// With tools, smaller output limits are raised to this.
     pub(crate) min_output: Option<u64>,
+    /// What becomes of calls that are wrong, missing or cut.
+    pub(crate) wishes: Wishes,
     /// Members that replace the client's own, with their JSON.
     pub(crate) sampling: Vec<(String, String)>,
 }
@@ -72,6 +75,7 @@ pub(crate) fn identify(config: &Config, call: &Call, key: Option<&str>) -> Clien
         max_prompt: None,
         no_limit_at: profile.no_limit_at,
         min_output: None,
+        wishes: Wishes::default(),
         sampling: Vec::new(),
     };
     match config.clients.iter().find(|rule| matches(rule, &clues, profile, key)) {
@@ -96,6 +100,7 @@ impl Client {
             max_prompt: rule.max_prompt,
             no_limit_at: self.no_limit_at,
             min_output: rule.min_output,
+            wishes: rule.wishes,
             sampling: rule.sampling.clone(),
         }
     }

@@ -8,6 +8,7 @@
 
 mod answer;
 mod app;
+mod ask_again;
 mod attempt;
 mod backend;
 mod call;

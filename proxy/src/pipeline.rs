@@ -16,17 +16,18 @@ use switchback_policies::budget;
 use switchback_policies::client::Usage;
 use switchback_policies::decision::{Decision, Unserved, decide};
 use switchback_policies::facts::{BackendFacts, Home, Images, PromptSize, RequestFacts, Speed};
-use switchback_policies::failover::{self, Fault};
+use switchback_policies::failover;
 
 use crate::answer::relay::{AnswerStream, Silence};
 use crate::answer::rename::Rename;
 use crate::answer::repair::RepairTerms;
 use crate::answer::{Head, Out, Piece, stream_headers};
 use crate::app::App;
-use crate::attempt::{Started, Terms, unless_silent};
+use crate::ask_again::{self, Asked};
+use crate::attempt::{Started, Terms, attempt};
 use crate::backend::client::ReplyBody;
 use crate::backend::decode::Decoder;
-use crate::backend::{Backend, Place, Work};
+use crate::backend::{Backend, Work};
 use crate::call::Call;
 use crate::config::ModelName;
 use crate::edits;
@@ -92,6 +93,7 @@ pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) 
         prompt: measured.size,
         output,
         output_floor: budget::floor(output, agent, client.no_limit_at, client.min_output),
+        streams_required: call.stream && call.request.as_deref().is_some_and(requires_call),
         images: call.request.as_deref().map(images_of).unwrap_or_default(),
         home: home(app, session, &backends, measured.size),
         agent,
@@ -139,6 +141,11 @@ fn pictures_of(request: &ChatRequest) -> u64 {
     request.messages().map(|message| message.images().count() as u64).sum()
 }
 
+/// It must answer with a call, whichever.
+fn requires_call(request: &ChatRequest) -> bool {
+    request.root().get("tool_choice").is_some_and(|choice| choice.as_str().as_deref() == Some("required"))
+}
+
 /// Where the conversation was answered last, among the backends that may answer it now.
 fn home(app: &App, session: u64, backends: &[Arc<Backend>], prompt: PromptSize) -> Option<Home> {
     let (name, tokens) = app.config.sticky.then(|| app.sessions.home(session)).flatten()?;
@@ -158,6 +165,7 @@ async fn serve(
 ) -> Result<(), ApiError> {
     let wants_usage = call.request.as_ref().is_some_and(|request| request.wants_usage());
     let terms = Terms {
+        stream: call.stream,
         silence: Silence {
             first_token: app.config.failover.first_token,
             stall: app.config.failover.stall,
@@ -187,25 +195,32 @@ async fn serve(
         let backend = &plan.backends[choice.candidate.backend];
         let sentence = plan.decision.sentence(nth, &plan.facts, &plan.backend_facts);
         outcome.reason = format!("{sentence}; client {}: {}", client.name, client.because);
-        let body = edits::write(call, backend, choice, &base, ask_usage, app.config.repair);
+        let written = edits::write(call, backend, choice, &base, ask_usage, app.config.repair);
+        outcome.adjusted = written.adjusted;
         let output = plan.backend_facts[choice.candidate.backend].expected_output(&plan.facts);
         let tokens = plan.facts.prompt.expected().saturating_add(output);
         let facts = &plan.backend_facts[choice.candidate.backend];
         let shape = plan.facts.shape(choice.candidate.backend, facts);
         let speed = facts.speed.unwrap_or(Speed::USUAL);
+        let terms = terms.for_candidate(backend, choice);
         let place = backend.occupy(Work {
             tokens,
             seconds: choice.candidate.finish,
             shape,
             // Twice what it should take, since others may be read beside it.
-            prefill: (!call.stream).then(|| 2.0 * speed.seconds(shape.new, 0)),
+            prefill: (!terms.stream).then(|| 2.0 * speed.seconds(shape.new, 0)),
         });
-        let terms = terms.for_backend(backend);
-        match crate::attempt::attempt(backend, call, body, &terms, &place).await {
+        let asked =
+            Asked { app, call, client, plan, choice, backend, place: &place, terms: &terms, ask_usage };
+        let started = match attempt(backend, call, written.body, &terms, &place).await {
+            Ok(started) => ask_again::settle(&asked, started, outcome).await,
+            Err(failure) => Err(failure),
+        };
+        match started {
             Ok(started) => {
                 outcome.begins(backend.name());
                 app.sessions.settle(session, backend.name(), tokens);
-                relay(call, backend, &place, started, terms.silence, outcome, out).await;
+                relay(&asked, started, outcome, out).await;
                 return Ok(());
             }
             Err(mut failure) => {
@@ -233,23 +248,24 @@ async fn serve(
 }
 
 /// Passes an answer on to its end.
-async fn relay(
-    call: &Call,
-    backend: &Arc<Backend>,
-    place: &Place,
-    started: Started,
-    silence: Silence,
-    outcome: &mut Outcome,
-    out: &Out,
-) {
+async fn relay(asked: &Asked<'_>, started: Started, outcome: &mut Outcome, out: &Out) {
+    let Asked { call, backend, place, .. } = asked;
     let mut headers = headers_of(outcome, backend.name());
     match started {
         Started::Stream(stream, first) => {
             headers.extend(stream_headers());
             out.send(Piece::Head(Head { status: StatusCode::OK, headers })).await;
-            relay_stream(backend, place, *stream, first, silence, outcome, out).await;
+            relay_stream(asked, *stream, first, outcome, out).await;
         }
-        Started::Whole { headers: passed, body, said } => {
+        Started::Written { frames, usage, .. } => {
+            headers.extend(stream_headers());
+            backend.survived(place);
+            outcome.usage = usage;
+            out.send(Piece::Head(Head { status: StatusCode::OK, headers })).await;
+            out.data(frames).await;
+            outcome.ends(End::Answered, None);
+        }
+        Started::Whole { headers: passed, body, said, .. } => {
             headers.extend(passed);
             outcome.usage = said.usage;
             outcome.ends(End::Answered, None);
@@ -265,31 +281,30 @@ async fn relay(
 }
 
 async fn relay_stream(
-    backend: &Arc<Backend>,
-    place: &Place,
+    asked: &Asked<'_>,
     mut stream: AnswerStream,
     first: Bytes,
-    silence: Silence,
     outcome: &mut Outcome,
     out: &Out,
 ) {
-    out.data(first).await;
-    let mut deadline = tokio::time::Instant::now() + silence.stall;
+    let backend = asked.backend;
+    let mut look = asked.look();
+    let mut frames = first;
     let failure = loop {
-        let next = unless_silent(backend, deadline, Fault::Stalled, stream.next()).await;
+        if let Some(note) = look.as_mut().and_then(|look| look.at(&frames)) {
+            outcome.adjusted.push(note.clone());
+            out.send(Piece::Adjusted(printable(&note))).await;
+        }
+        out.data(frames).await;
+        let next = stream.next_in_time(backend, asked.terms.silence.stall).await;
         outcome.usage = stream.usage;
         match next {
-            Ok(Ok(progress)) => {
-                if progress.token || progress.content {
-                    deadline = tokio::time::Instant::now() + silence.stall;
-                }
-                out.data(progress.bytes).await;
-            }
-            Ok(Err(Ok(()))) => {
-                backend.survived(place);
+            Ok(progress) => frames = progress.bytes,
+            Err(Ok(())) => {
+                backend.survived(asked.place);
                 return outcome.ends(End::Answered, None);
             }
-            Ok(Err(Err(failure))) | Err(failure) => break failure,
+            Err(Err(failure)) => break failure,
         }
     };
     if stream.is_complete() {
@@ -299,7 +314,7 @@ async fn relay_stream(
     }
     tracing::warn!(backend = backend.name(), fault = %failure.fault, detail = failure.detail, "answer cut");
     outcome.failed(backend.name(), failure.fault);
-    backend.on_fault(failure.fault, place);
+    backend.on_fault(failure.fault, asked.place);
     let error = ApiError::answer_cut(backend.name(), failure.fault);
     outcome.ends(End::Cut, Some(error.code));
     out.send(Piece::Refused(error, HeaderMap::new())).await;
@@ -336,14 +351,21 @@ async fn relay_unread(
 fn headers_of(outcome: &Outcome, backend: &str) -> HeaderMap {
     let tokens =
         outcome.measured.as_ref().map_or_else(|| "unknown".to_owned(), |measured| measured.size.to_string());
-    let reason: String =
-        outcome.reason.chars().filter(|c| c.is_ascii() && !c.is_ascii_control()).take(500).collect();
+    let reason = printable(&outcome.reason);
+    let adjusted = printable(&outcome.adjusted.join("; "));
     let pairs = [
         ("x-switchback-backend", backend),
         ("x-switchback-tokens", &tokens),
         ("x-switchback-reason", &reason),
+        ("x-switchback-adjusted", &adjusted),
     ];
+    let pairs = pairs.into_iter().filter(|(_, value)| !value.is_empty());
     let header =
         |(name, value)| HeaderValue::from_str(value).ok().map(|value| (HeaderName::from_static(name), value));
-    pairs.into_iter().filter_map(header).collect()
+    pairs.filter_map(header).collect()
+}
+
+/// As much of a text as a header can hold.
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| c.is_ascii() && !c.is_ascii_control()).take(500).collect()
 }

@@ -53,6 +53,8 @@ pub(crate) struct Outcome {
     pub(crate) client: String,
     pub(crate) backend: Option<String>,
     pub(crate) reason: String,
+    /// What differs from what the client asked for, or from what the backend answered first.
+    pub(crate) adjusted: Vec<String>,
     pub(crate) measured: Option<Measured>,
     pub(crate) usage: Option<Usage>,
     attempts: Vec<(String, Fault)>,
@@ -75,6 +77,7 @@ impl Outcome {
             client: String::new(),
             backend: None,
             reason: String::new(),
+            adjusted: Vec::new(),
             measured: None,
             usage: None,
             attempts: Vec::new(),
@@ -140,6 +143,7 @@ impl Drop for Outcome {
             took_ms = millis(took),
             faults = some(faults.join("; ")),
             reason = some(std::mem::take(&mut self.reason)),
+            adjusted = some(self.adjusted.join("; ")),
             "request",
         );
     }

@@ -6,6 +6,7 @@ mod answers;
 mod bad_input;
 mod clients;
 mod cliffs;
+mod demanding;
 mod failover;
 mod guarding;
 mod harness;

@@ -9,9 +9,9 @@ use switchback_tests::wire::sse::Stream;
 
 use crate::harness::{Answer, Reply, Step, World, delta, finish, role};
 
-const CALL: &str = "<tool_call>\n<function=read_file>\n<parameter=path>\nsrc/a<b>.rs\n</parameter>\n<parameter=lines>\n20\n</parameter>\n</function>\n</tool_call>";
+pub(crate) const CALL: &str = "<tool_call>\n<function=read_file>\n<parameter=path>\nsrc/a<b>.rs\n</parameter>\n<parameter=lines>\n20\n</parameter>\n</function>\n</tool_call>";
 
-fn request(more: &Value) -> String {
+pub(crate) fn request(more: &Value) -> String {
     let mut request = json!({
         "model": "auto",
         "messages": [{ "role": "user", "content": "read it" }],

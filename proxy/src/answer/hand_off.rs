@@ -21,6 +21,8 @@ pub(crate) enum Piece {
     Whole(Head, Bytes),
     /// Bytes of the body.
     Data(Bytes),
+    /// What was found or done after the head: a comment where the client bears one. Printable ASCII.
+    Adjusted(String),
     /// It ends with an error: as a response if the head is still held, else as an event.
     Refused(ApiError, HeaderMap),
     /// The connection to the client must end without a proper end of the body.

@@ -12,6 +12,7 @@ mod keep_alive;
 pub(crate) mod relay;
 pub(crate) mod rename;
 pub(crate) mod repair;
+pub(crate) mod unfold;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -90,7 +91,7 @@ where
             response.headers_mut().extend(headers);
             response
         }
-        Some(Some(Piece::Data(_) | Piece::Broken) | None) => {
+        Some(Some(Piece::Data(_) | Piece::Adjusted(_) | Piece::Broken) | None) => {
             ApiError::backend_failed("the backend's answer had no head").response(dialect)
         }
         None => {
@@ -111,10 +112,15 @@ pub(crate) fn stream_headers() -> HeaderMap {
     headers
 }
 
-/// The name of the backend as a comment, for a head that went out before it was known.
+/// The name of the backend and what was changed as comments, for a head that went out before they were known.
 fn decided(head: &Head) -> Bytes {
-    let backend = head.headers.get("x-switchback-backend").and_then(|name| name.to_str().ok());
-    Bytes::from(format!(": backend {}\n\n", backend.unwrap_or("unknown")))
+    let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
+    let mut comments = format!(": backend {}\n", header("x-switchback-backend").unwrap_or("unknown"));
+    if let Some(adjusted) = header("x-switchback-adjusted") {
+        comments.push_str(&format!(": adjusted {adjusted}\n"));
+    }
+    comments.push('\n');
+    Bytes::from(comments)
 }
 
 fn is_event_stream(headers: &HeaderMap) -> bool {
@@ -187,6 +193,11 @@ impl http_body::Body for Answer {
                 Poll::Ready(Some(Piece::Head(head))) => {
                     if self.patience.word.may_comment() {
                         break decided(&head);
+                    }
+                }
+                Poll::Ready(Some(Piece::Adjusted(what))) => {
+                    if self.patience.word.may_comment() {
+                        break Bytes::from(format!(": adjusted {what}\n\n"));
                     }
                 }
                 // A whole answer to a client that waits for events cannot be shown; the pipeline never sends one.

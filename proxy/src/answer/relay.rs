@@ -6,6 +6,7 @@
 //! reason: status 200, a clean end and `[DONE]` prove nothing.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -13,10 +14,12 @@ use switchback_parsers::chunk::{Dialect, Finish, Said, Usage};
 use switchback_parsers::diagnosis::{BackendError, Engine, diagnose};
 use switchback_parsers::sse::{SseDecoder, SseFrame, write_data};
 use switchback_policies::failover::Fault;
+use tokio::time::Instant;
 
 use super::rename::Rename;
 use super::repair::StreamRepair;
-use crate::attempt::{Failure, Terms};
+use crate::attempt::{Failure, Terms, unless_silent};
+use crate::backend::Backend;
 use crate::backend::client::ReplyBody;
 use crate::backend::decode::Decoder;
 
@@ -54,6 +57,8 @@ pub(crate) struct AnswerStream {
     ended: Option<Result<(), Failure>>,
     /// Content has come that is held back.
     holds: bool,
+    /// When the backend has computed something last.
+    alive: Instant,
     /// The backend's own figures, for the record.
     pub(crate) usage: Option<Usage>,
 }
@@ -81,6 +86,7 @@ impl AnswerStream {
             done: false,
             ended: None,
             holds: false,
+            alive: Instant::now(),
             usage: None,
         }
     }
@@ -90,10 +96,28 @@ impl AnswerStream {
         !self.finished.is_empty() && self.open_choices.is_empty()
     }
 
+    /// Whether the limit cut it inside a call that came as text, of which nothing was shown.
+    pub(crate) fn cut_call(&self) -> bool {
+        self.repair.as_ref().is_some_and(StreamRepair::cut_call)
+    }
+
     /// What ends the stream for the client, if the backend has not sent it.
     pub(crate) fn end_marker(&self) -> Bytes {
         let missing = if self.done { None } else { self.dialect.end_marker() };
         Bytes::from_static(missing.unwrap_or_default())
+    }
+
+    /// The same unless it stalls.
+    pub(crate) async fn next_in_time(
+        &mut self,
+        backend: &Arc<Backend>,
+        stall: Duration,
+    ) -> Result<Progress, Result<(), Failure>> {
+        let deadline = self.alive + stall;
+        match unless_silent(backend, deadline, Fault::Stalled, self.next()).await {
+            Ok(next) => next,
+            Err(failure) => Err(Err(failure)),
+        }
     }
 
     /// What the next read brings, or how the stream ended. Cancel safe.
@@ -145,6 +169,10 @@ impl AnswerStream {
         out = self.rename.frames(out, self.dialect);
         if let Some(Ok(())) = self.ended {
             out.extend_from_slice(&self.end_marker());
+            self.done = true;
+        }
+        if progress.token || progress.content {
+            self.alive = Instant::now();
         }
         progress.bytes = out.freeze();
         Ok(progress)

@@ -186,6 +186,7 @@ impl Backend {
                 .or(found.images)
                 .or(preset.and_then(|preset| preset.vision))
                 .unwrap_or(true),
+            streamed_required: self.config.streamed_required,
             learned: Region::default(),
         };
         facts.with_learned(self.cliffs.region(&self.config.name, model.as_deref()))

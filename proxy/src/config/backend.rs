@@ -95,6 +95,7 @@ pub(super) fn check(written: file::Backend, complaints: &mut Vec<String>) -> Opt
             drop_schema_keywords: written.drop_schema_keywords,
             model: written.model,
             images: written.images,
+            streamed_required: written.streamed_required.map(Into::into).unwrap_or_default(),
             key,
             name,
         }),

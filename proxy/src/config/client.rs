@@ -1,6 +1,7 @@
 //! `[[client]]`: the operator's own word on a client, over the built-in profile.
 
 use switchback_policies::client::{BUILTIN, Class, KeepAlive, PLAIN, ReasoningField, Usage};
+use switchback_policies::demand::Wishes;
 
 use super::check::nearest;
 use super::{Backend, file};
@@ -20,6 +21,8 @@ pub(crate) struct ClientRule {
     pub(crate) keep_alive: Option<KeepAlive>,
     pub(crate) usage: Option<Usage>,
     pub(crate) reasoning: Option<ReasoningField>,
+    /// What becomes of calls that are wrong, missing or cut.
+    pub(crate) wishes: Wishes,
     /// Members of the request and their JSON.
     pub(crate) sampling: Vec<(String, String)>,
 }
@@ -84,6 +87,11 @@ pub(super) fn check(written: file::Client, backends: &[Backend], complaints: &mu
         keep_alive: written.keep_alive.map(Into::into),
         usage: written.usage.map(Into::into),
         reasoning: written.reasoning.map(Into::into),
+        wishes: Wishes {
+            invalid: written.invalid_calls.map(Into::into).unwrap_or_default(),
+            missing: written.missing_calls.map(Into::into).unwrap_or_default(),
+            cut: written.cut_calls.map(Into::into).unwrap_or_default(),
+        },
         sampling,
         when,
         name,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
-use switchback_policies::client;
+use switchback_policies::{client, demand, facts};
 
 use super::words;
 use crate::edits::Need;
@@ -87,6 +87,7 @@ pub(super) struct Backend {
     pub(super) drop_schema_keywords: Vec<String>,
     pub(super) model: Option<String>,
     pub(super) images: Option<bool>,
+    pub(super) streamed_required: Option<StreamedRequired>,
     pub(super) api_key_env: Option<String>,
 }
 
@@ -269,6 +270,10 @@ macro_rules! words {
 words!("kebab-case" Usage => client::Usage { IfAsked, Always });
 words!("kebab-case" KeepAlive => client::KeepAlive { Comment, EmptyDelta, Ping, None });
 words!("kebab-case" Class => client::Class { Interactive, Background });
+words!("kebab-case" InvalidCalls => demand::InvalidCalls { Pass, Note, AskAgain });
+words!("kebab-case" MissingCalls => demand::MissingCalls { Pass, Retry, Constrain });
+words!("kebab-case" CutCalls => demand::CutCalls { Pass, Rescue });
+words!("kebab-case" StreamedRequired => facts::StreamedRequired { Pass, AsAuto, Whole });
 // As the members are written.
 words!("snake_case" ReasoningMember => client::ReasoningField { Either, ReasoningContent, Reasoning, ReasoningText });
 
@@ -287,6 +292,9 @@ pub(super) struct Client {
     pub(super) keep_alive: Option<KeepAlive>,
     pub(super) usage: Option<Usage>,
     pub(super) reasoning: Option<ReasoningMember>,
+    pub(super) invalid_calls: Option<InvalidCalls>,
+    pub(super) missing_calls: Option<MissingCalls>,
+    pub(super) cut_calls: Option<CutCalls>,
     #[serde(default)]
     pub(super) sampling: BTreeMap<String, toml::Value>,
 }

@@ -20,6 +20,7 @@ use switchback_parsers::diagnosis::Engine;
 use switchback_policies::client::{ReasoningField, Usage};
 use switchback_policies::debt;
 use switchback_policies::decision::Settings;
+use switchback_policies::facts::StreamedRequired;
 use switchback_policies::session::LoopLimit;
 
 use crate::cliffs;
@@ -90,6 +91,8 @@ pub(crate) struct Backend {
     pub(crate) drop_schema_keywords: Vec<String>,
     pub(crate) model: Option<String>,
     pub(crate) images: Option<bool>,
+    /// What becomes of calls that are required of its streams.
+    pub(crate) streamed_required: StreamedRequired,
     pub(crate) key: Option<Secret>,
 }
 
@@ -112,6 +115,7 @@ impl Backend {
             drop_schema_keywords: Vec::new(),
             model: None,
             images: None,
+            streamed_required: StreamedRequired::Pass,
             key: None,
         }
     }

@@ -12,13 +12,11 @@ const NAMED: [&str; 5] = ["properties", "patternProperties", "$defs", "definitio
 /// Members of a schema that hold values, which only look like schemas.
 const VALUES: [&str; 5] = ["enum", "const", "default", "examples", "required"];
 
-/// Takes out what stands at these places: JSON pointers (RFC 6901, without escapes), `*` for any element.
-pub(super) fn places(request: &ChatRequest, places: &[String], edits: &mut Edits) {
-    for place in places {
-        let steps: Vec<&str> = place.split('/').skip(1).collect();
-        if let Some((last, way)) = steps.split_last() {
-            remove(request.root(), way, last, edits);
-        }
+/// Takes out what stands at this place: a JSON pointer (RFC 6901, without escapes), `*` for any element.
+pub(super) fn place(request: &ChatRequest, place: &str, edits: &mut Edits) {
+    let steps: Vec<&str> = place.split('/').skip(1).collect();
+    if let Some((last, way)) = steps.split_last() {
+        remove(request.root(), way, last, edits);
     }
 }
 
@@ -35,31 +33,28 @@ fn remove(value: Value<'_>, way: &[&str], last: &str, edits: &mut Edits) {
     }
 }
 
-/// Takes these keywords out of every tool's schema. A parameter of that name stays.
-pub(super) fn keywords(request: &ChatRequest, keywords: &[String], edits: &mut Edits) {
-    if keywords.is_empty() {
-        return;
-    }
+/// Takes this keyword out of every tool's schema. A parameter of that name stays.
+pub(super) fn keyword(request: &ChatRequest, keyword: &str, edits: &mut Edits) {
     for tool in request.tools() {
         if let Some(schema) = tool.at("/function/parameters") {
-            clean(schema, keywords, edits);
+            clean(schema, keyword, edits);
         }
     }
 }
 
 /// The depth is that of a checked body: 128 at most.
-fn clean(schema: Value<'_>, keywords: &[String], edits: &mut Edits) {
+fn clean(schema: Value<'_>, keyword: &str, edits: &mut Edits) {
     if schema.kind() == Kind::Array {
-        schema.elements().for_each(|element| clean(element, keywords, edits));
+        schema.elements().for_each(|element| clean(element, keyword, edits));
     }
     for member in schema.members() {
         let name = member.name();
-        if keywords.iter().any(|keyword| *keyword == name) {
+        if keyword == name {
             edits.remove(schema, &name);
         } else if NAMED.contains(&&*name) {
-            member.value.members().for_each(|named| clean(named.value, keywords, edits));
+            member.value.members().for_each(|named| clean(named.value, keyword, edits));
         } else if !VALUES.contains(&&*name) {
-            clean(member.value, keywords, edits);
+            clean(member.value, keyword, edits);
         }
     }
 }
@@ -71,11 +66,10 @@ mod tests {
     use super::*;
 
     fn without(body: &Json, drop: &[&str], words: &[&str]) -> Json {
-        let owned = |list: &[&str]| list.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
         let request = ChatRequest::parse(body.to_string().into()).expect("a request");
         let mut edits = Edits::new();
-        places(&request, &owned(drop), &mut edits);
-        keywords(&request, &owned(words), &mut edits);
+        drop.iter().for_each(|at| place(&request, at, &mut edits));
+        words.iter().for_each(|word| keyword(&request, word, &mut edits));
         serde_json::from_slice(&request.write(&Edits::new(), &edits)).expect("JSON")
     }
 

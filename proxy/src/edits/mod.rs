@@ -28,25 +28,53 @@ const NO_PICTURE: &str = r#"{"type":"text","text":"[a picture stood here]"}"#;
 /// 3.7 s a turn were measured. Its addressee is not behind this proxy.
 const BILLING: &str = "x-anthropic-billing-header:";
 
+/// Changes of a request, and the names of those that a client may want to know of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Changes {
+    edits: Edits,
+    named: Vec<String>,
+}
+
+impl Changes {
+    /// Makes a change; it is named if it changes anything.
+    fn make(&mut self, name: impl Into<String>, change: impl FnOnce(&mut Edits)) {
+        let before = self.edits.len();
+        change(&mut self.edits);
+        if self.edits.len() > before {
+            self.named.push(name.into());
+        }
+    }
+}
+
+/// A body as one candidate gets it.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) body: Bytes,
+    /// What differs from the client's own, for the header and the log.
+    pub(crate) adjusted: Vec<String>,
+}
+
 /// Changes that hold for every candidate: the operator's sampling for this client, and no volatile line at the prompt's
 /// head.
-pub(crate) fn base(call: &Call, client: &Client, strip_volatile: bool, repair: Repair) -> Edits {
-    let Some(request) = &call.request else { return Edits::new() };
-    let mut edits = Edits::new();
+pub(crate) fn base(call: &Call, client: &Client, strip_volatile: bool, repair: Repair) -> Changes {
+    let mut changes = Changes::default();
+    let Some(request) = &call.request else { return changes };
     if repair.history && call.endpoint.dialect == Some(Dialect::Chat) {
         let mended = history::mend(request);
         for note in mended.notes {
             tracing::info!(id = call.id, note, "history mended");
         }
-        edits = mended.edits;
+        changes.make("history mended", |edits| *edits = mended.edits);
     }
     if strip_volatile {
-        strip_billing_line(request, &mut edits);
+        changes.make("billing line left out", |edits| strip_billing_line(request, edits));
     }
     for (member, value) in &client.sampling {
-        edits.set(request.root(), member, value.clone());
+        changes.make(format!("{member} set to {value}"), |edits| {
+            edits.set(request.root(), member, value.clone());
+        });
     }
-    edits
+    changes
 }
 
 /// Asks for the usage of a stream, for the books. It does not show, but for llama.cpp: that moves its `timings` to the
@@ -67,37 +95,60 @@ pub(crate) fn write(
     call: &Call,
     backend: &Backend,
     choice: &Choice,
-    base: &Edits,
+    base: &Changes,
     always_ask_usage: bool,
     repair: Repair,
-) -> Bytes {
-    let Some(request) = &call.request else { return call.body.clone() };
-    let mut edits = Edits::new();
-    ask_usage(call, request, backend.engine(), always_ask_usage, &mut edits);
+) -> Written {
+    let Some(request) = &call.request else {
+        return Written { body: call.body.clone(), adjusted: Vec::new() };
+    };
+    let root = request.root();
+    let mut changes = Changes::default();
+    // Bookkeeping, of which nobody needs to hear.
+    ask_usage(call, request, backend.engine(), always_ask_usage, &mut changes.edits);
     if let Some(name) = backend.name_for(call.model.as_deref()) {
-        edits.set(request.root(), "model", Json::from(name).to_string());
-    }
-    if repair.tool_calls && backend.parses_no_tools() && is_auto(request) {
-        // It refuses `auto` and renders the tools all the same with `none`; the calls are found in its text.
-        edits.set(request.root(), "tool_choice", "\"none\"");
-    }
-    if call.endpoint.dialect == Some(Dialect::Chat) {
-        needs::meet(request, backend.engine(), &backend.config.needs, call.stream, &mut edits);
-        drop::places(request, &backend.config.drop, &mut edits);
-        drop::keywords(request, &backend.config.drop_schema_keywords, &mut edits);
+        changes.edits.set(root, "model", Json::from(name).to_string());
     }
     for rule in &choice.rules {
-        match rule {
-            Rule::LimitOutput(tokens) => set_output(request, *tokens, |limit| limit > *tokens, &mut edits),
-            Rule::RaiseOutput(tokens) => set_output(request, *tokens, |limit| limit < *tokens, &mut edits),
-            Rule::ReplaceImages => {
-                for image in request.messages().flat_map(|message| message.images()) {
-                    edits.replace(image, NO_PICTURE);
-                }
-            }
+        changes.make(rule.to_string(), |edits| carry_out(*rule, request, edits));
+    }
+    let weakened = choice.rules.contains(&Rule::WeakenToolChoice);
+    if repair.tool_calls && backend.parses_no_tools() && (weakened || is_auto(request)) {
+        // It refuses `auto` and renders the tools all the same with `none`; the calls are found in its text.
+        changes.make("calls read here, so tool_choice sent as none", |edits| {
+            edits.set(root, "tool_choice", "\"none\"");
+        });
+    }
+    if call.endpoint.dialect == Some(Dialect::Chat) {
+        needs::meet(request, backend.engine(), &backend.config.needs, call.stream, &mut changes);
+        for place in &backend.config.drop {
+            changes.make(format!("{place} left out"), |edits| drop::place(request, place, edits));
+        }
+        for keyword in &backend.config.drop_schema_keywords {
+            changes.make(format!("schema keyword {keyword} left out"), |edits| {
+                drop::keyword(request, keyword, edits);
+            });
         }
     }
-    request.write(base, &edits)
+    let adjusted = [base.named.as_slice(), &changes.named].concat();
+    Written { body: request.write(&base.edits, &changes.edits), adjusted }
+}
+
+fn carry_out(rule: Rule, request: &ChatRequest, edits: &mut Edits) {
+    match rule {
+        Rule::LimitOutput(tokens) => set_output(request, tokens, |limit| limit > tokens, edits),
+        Rule::RaiseOutput(tokens) => set_output(request, tokens, |limit| limit < tokens, edits),
+        Rule::ReplaceImages => {
+            for image in request.messages().flat_map(|message| message.images()) {
+                edits.replace(image, NO_PICTURE);
+            }
+        }
+        Rule::WeakenToolChoice => edits.set(request.root(), "tool_choice", "\"auto\""),
+        Rule::AskWhole => {
+            edits.set(request.root(), "stream", "false");
+            edits.remove(request.root(), "stream_options");
+        }
+    }
 }
 
 fn strip_billing_line(request: &ChatRequest, edits: &mut Edits) {
@@ -126,7 +177,7 @@ fn is_auto(request: &ChatRequest) -> bool {
 }
 
 /// Under whichever names the client has set a limit.
-fn set_output(request: &ChatRequest, tokens: u64, goes: impl Fn(u64) -> bool, edits: &mut Edits) {
+pub(crate) fn set_output(request: &ChatRequest, tokens: u64, goes: impl Fn(u64) -> bool, edits: &mut Edits) {
     for member in ["max_tokens", "max_completion_tokens", "max_output_tokens"] {
         if request.root().get(member).and_then(|limit| limit.as_u64()).is_some_and(&goes) {
             edits.set(request.root(), member, tokens.to_string());

@@ -10,7 +10,10 @@ use serde_json::Value as Json;
 use switchback_parsers::diagnosis::Engine;
 use switchback_parsers::edit::Edits;
 use switchback_parsers::json::{Kind, Value};
+use switchback_parsers::message::Message;
 use switchback_parsers::request::ChatRequest;
+
+use super::Changes;
 
 /// A need of a backend's chat template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -24,30 +27,53 @@ pub(crate) enum Need {
     NineCharacterIds,
 }
 
-/// Puts a chat request as the backend can read it.
-pub(super) fn meet(request: &ChatRequest, engine: Engine, needs: &[Need], stream: bool, edits: &mut Edits) {
-    if engine == Engine::Vllm {
-        without_the_meaningless(request, stream, edits);
+impl Need {
+    /// What is done about it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::StringContent => "content joined to strings",
+            Self::NoNullContent => "null content made empty",
+            Self::NineCharacterIds => "call ids shortened",
+        }
     }
-    for message in request.messages() {
-        let content = message.content();
-        for need in needs {
-            match need {
-                Need::StringContent => content.into_iter().for_each(|content| join(content, edits)),
-                Need::NoNullContent => match content {
-                    Some(content) if content.is_null() => edits.replace(content, "\"\""),
-                    Some(_) => {}
-                    None if message.role().is_some() => edits.set(message.0, "content", "\"\""),
-                    None => {}
-                },
-                Need::NineCharacterIds => {
-                    let calls = message.0.get("tool_calls").into_iter().flat_map(Value::elements);
-                    let ids = calls.filter_map(|call| call.get("id"));
-                    for id in ids.chain(message.0.get("tool_call_id")) {
-                        if let Some(written) = id.as_str().filter(|id| !is_nine(id)) {
-                            edits.replace(id, Json::from(nine(&written)).to_string());
-                        }
-                    }
+}
+
+/// Puts a chat request as the backend can read it.
+pub(super) fn meet(
+    request: &ChatRequest,
+    engine: Engine,
+    needs: &[Need],
+    stream: bool,
+    changes: &mut Changes,
+) {
+    if engine == Engine::Vllm {
+        changes.make("members without a meaning left out", |edits| {
+            without_the_meaningless(request, stream, edits);
+        });
+    }
+    for need in needs {
+        changes.make(need.name(), |edits| {
+            request.messages().for_each(|message| meet_one(*need, message, edits));
+        });
+    }
+}
+
+fn meet_one(need: Need, message: Message<'_>, edits: &mut Edits) {
+    let content = message.content();
+    match need {
+        Need::StringContent => content.into_iter().for_each(|content| join(content, edits)),
+        Need::NoNullContent => match content {
+            Some(content) if content.is_null() => edits.replace(content, "\"\""),
+            Some(_) => {}
+            None if message.role().is_some() => edits.set(message.0, "content", "\"\""),
+            None => {}
+        },
+        Need::NineCharacterIds => {
+            let calls = message.0.get("tool_calls").into_iter().flat_map(Value::elements);
+            let ids = calls.filter_map(|call| call.get("id"));
+            for id in ids.chain(message.0.get("tool_call_id")) {
+                if let Some(written) = id.as_str().filter(|id| !is_nine(id)) {
+                    edits.replace(id, Json::from(nine(&written)).to_string());
                 }
             }
         }
@@ -107,9 +133,9 @@ mod tests {
 
     fn met(body: &str, engine: Engine, needs: &[Need]) -> Json {
         let request = ChatRequest::parse(body.to_owned().into()).expect("a request");
-        let mut edits = Edits::new();
-        meet(&request, engine, needs, false, &mut edits);
-        serde_json::from_slice(&request.write(&Edits::new(), &edits)).expect("JSON")
+        let mut changes = Changes::default();
+        meet(&request, engine, needs, false, &mut changes);
+        serde_json::from_slice(&request.write(&Edits::new(), &changes.edits)).expect("JSON")
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub(crate) struct StreamRepair {
     writer: Writer,
     /// Frames that the normaliser has not decided on.
     waiting: Vec<Bytes>,
+    /// What was cut inside a call has left.
+    cut_call: bool,
 }
 
 /// What a chunk with one choice says.
@@ -46,6 +48,7 @@ impl StreamRepair {
             texts: BTreeMap::new(),
             writer: Writer::default(),
             waiting: Vec::new(),
+            cut_call: false,
         }
     }
 
@@ -116,6 +119,7 @@ impl StreamRepair {
                 self.leave(*choice, held, out);
             }
         }
+        self.cut_call |= texts.values().any(ChoiceText::is_cut);
         let rewritten = self.normaliser.finish();
         self.write(rewritten, None, out);
     }
@@ -123,6 +127,11 @@ impl StreamRepair {
     /// Text waits that is only a part of a frame.
     pub(crate) fn has_part(&self) -> bool {
         self.texts.values().any(ChoiceText::has_part)
+    }
+
+    /// Whether a choice was cut inside a call that came as text, of which nothing was shown.
+    pub(crate) fn cut_call(&self) -> bool {
+        self.cut_call || self.texts.values().any(ChoiceText::is_cut)
     }
 
     /// Lets such parts leave.

@@ -34,6 +34,8 @@ pub(super) struct ChoiceText {
     exact: bool,
     /// The parser's numbers of calls → those of the answer. `None`: a call that the backend has sent itself, too.
     calls: BTreeMap<usize, Option<usize>>,
+    /// The answer was cut inside a call, of which nothing is left.
+    cut: bool,
 }
 
 impl ChoiceText {
@@ -45,12 +47,18 @@ impl ChoiceText {
             reasoning: String::new(),
             exact: true,
             calls: BTreeMap::new(),
+            cut: false,
         }
     }
 
     /// Whether a frame must wait for others: only while nothing but text was found.
     pub(super) fn is_exact(&self) -> bool {
         self.exact
+    }
+
+    /// Whether it was cut inside a call, of which nothing is left then.
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut
     }
 
     pub(super) fn hold(&mut self, held: Held) {
@@ -174,7 +182,10 @@ impl ChoiceText {
                     }
                 }
                 Event::Note(Note::Markup(_)) => {}
-                Event::Note(note) => tracing::debug!(%note, "answer repaired"),
+                Event::Note(note) => {
+                    self.cut |= *note == Note::CutInsideCall;
+                    tracing::debug!(%note, "answer repaired");
+                }
             }
         }
     }

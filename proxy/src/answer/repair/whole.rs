@@ -3,28 +3,35 @@
 use bytes::Bytes;
 use serde_json::{Map, Value as Json, json};
 use switchback_parsers::calls::ChunkNormaliser;
-use switchback_parsers::event::Folded;
+use switchback_parsers::event::{Folded, Note};
 
 use super::RepairTerms;
 
-/// The answer as the client gets it; the same bytes where nothing is to be repaired.
-pub(crate) fn whole(body: Bytes, terms: &RepairTerms) -> Bytes {
-    let Ok(text) = std::str::from_utf8(&body) else { return body };
+/// The answer as the client gets it; the same bytes where nothing is to be repaired. And whether it was cut inside a call
+/// that came as text, of which nothing is left then.
+pub(crate) fn whole(body: Bytes, terms: &RepairTerms) -> (Bytes, bool) {
+    let Ok(text) = std::str::from_utf8(&body) else { return (body, false) };
     let mut normaliser = terms.normaliser();
     let normalised = if terms.calls { normaliser.answer(text) } else { None };
     let text = normalised.as_deref().unwrap_or(text);
-    let repaired = if terms.reads_text() { from_text(text, terms, &mut normaliser) } else { None };
+    let mut cut = false;
+    let repaired = if terms.reads_text() { from_text(text, terms, &mut normaliser, &mut cut) } else { None };
     match repaired.or(normalised) {
-        Some(answer) => answer.into(),
-        None => body,
+        Some(answer) => (answer.into(), cut),
+        None => (body, cut),
     }
 }
 
-fn from_text(text: &str, terms: &RepairTerms, normaliser: &mut ChunkNormaliser) -> Option<String> {
+fn from_text(
+    text: &str,
+    terms: &RepairTerms,
+    normaliser: &mut ChunkNormaliser,
+    cut: &mut bool,
+) -> Option<String> {
     let mut answer: Json = serde_json::from_str(text).ok()?;
     let mut changed = false;
     for choice in answer.get_mut("choices")?.as_array_mut()? {
-        changed |= choice.as_object_mut().is_some_and(|choice| repair_choice(choice, terms, normaliser));
+        changed |= choice.as_object_mut().is_some_and(|choice| repair_choice(choice, terms, normaliser, cut));
     }
     changed.then(|| answer.to_string())
 }
@@ -33,6 +40,7 @@ fn repair_choice(
     choice: &mut Map<String, Json>,
     terms: &RepairTerms,
     normaliser: &mut ChunkNormaliser,
+    cut: &mut bool,
 ) -> bool {
     let index = choice.get("index").and_then(Json::as_u64).unwrap_or(0);
     let finish = choice.get("finish_reason").and_then(Json::as_str).unwrap_or_default().to_owned();
@@ -56,6 +64,7 @@ fn repair_choice(
     let (last, reason) = parser.finish(&finish);
     events.extend(last);
     let mut folded = Folded::of(events);
+    *cut |= folded.notes.contains(&Note::CutInsideCall);
     folded.calls.retain(|call| !normaliser.has_call(index, &call.name, &call.arguments));
     if folded.calls.is_empty() && folded.content == content && folded.reasoning == reasoning {
         return false;
