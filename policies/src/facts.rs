@@ -235,15 +235,21 @@ impl Speed {
     /// the operator's order stands.
     pub const USUAL: Self = Self { prefill_a: 9.46e-4, prefill_b: 2.15e-9, first_token: 0.1, decode: 50.0 };
 
+    /// Seconds to read a prompt of which the first `cached` tokens were read before: what comes on top of them is as slow as
+    /// the end of a long prompt.
+    #[must_use]
+    pub fn prefill(&self, cached: u64, prompt: u64) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^53")]
+        let (cached, prompt) = (cached.min(prompt) as f64, prompt as f64);
+        self.prefill_a * (prompt - cached) + self.prefill_b * (prompt * prompt - cached * cached)
+    }
+
     /// Seconds until the answer's end on an idle backend.
     #[must_use]
     pub fn seconds(&self, prompt: u64, output: u64) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^53")]
-        let (prompt, output) = (prompt as f64, output as f64);
-        self.first_token
-            + self.prefill_a * prompt
-            + self.prefill_b * prompt * prompt
-            + output / self.decode.max(0.1)
+        let output = output as f64;
+        self.first_token + self.prefill(0, prompt) + output / self.decode.max(0.1)
     }
 }
 

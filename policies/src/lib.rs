@@ -1,12 +1,13 @@
 //! Facts in, decisions out.
 //!
-//! Where a request goes ([`routing`]), how much it may answer ([`budget`]), what a fault means ([`failover`]) and may cost
-//! ([`debt`]), whether to ask once more ([`demand`]), whether a backend is there ([`health`]), what it survives ([`cliff`])
-//! and whether a session turns in circles ([`session`]): pure functions and plain state machines over numbers and names.
-//! Time is an argument.
+//! Where a request goes ([`routing`]) and when ([`admission`]), how much it may answer ([`budget`]), what a fault means
+//! ([`failover`]) and may cost ([`debt`]), whether to ask once more ([`demand`]), whether a backend is there ([`health`]),
+//! what it survives ([`cliff`]) and whether a session turns in circles ([`session`]): pure functions and plain state
+//! machines over numbers and names. Time is an argument.
 //!
 //! This crate knows no JSON, no socket, no clock and no async runtime; it must stay replayable from its inputs alone.
 
+pub mod admission;
 pub mod budget;
 pub mod client;
 pub mod cliff;

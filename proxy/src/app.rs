@@ -12,6 +12,7 @@ use switchback_policies::debt::Ledger;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::admission::WaitingRoom;
 use crate::backend::client::Connect;
 use crate::backend::{Fleet, probe};
 use crate::cliffs::CliffMaps;
@@ -31,6 +32,7 @@ pub(crate) struct App {
     pub(crate) vocabularies: Vocabularies,
     pub(crate) sessions: Sessions,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) admission: Arc<WaitingRoom>,
     connector: Arc<dyn Connect>,
     started: Instant,
 }
@@ -46,6 +48,7 @@ impl App {
             vocabularies: Vocabularies::load(&config.models, None),
             sessions: Sessions::new(config.answer.overflow_loop),
             metrics: Arc::new(Metrics::new()),
+            admission: WaitingRoom::new(config.admission),
             config,
             connector,
             started: Instant::now(),
@@ -55,6 +58,7 @@ impl App {
     /// The same under another configuration.
     fn under(&self, config: Config) -> Self {
         let cliffs = self.cliffs.under(config.cliffs.clone());
+        self.admission.set_rules(config.admission);
         Self {
             fleet: Fleet::new(&config, &self.connector, &cliffs, Some(&self.fleet)),
             cliffs,
@@ -62,6 +66,7 @@ impl App {
             vocabularies: Vocabularies::load(&config.models, Some(&self.vocabularies)),
             sessions: self.sessions.under(config.answer.overflow_loop),
             metrics: self.metrics.clone(),
+            admission: self.admission.clone(),
             config,
             connector: self.connector.clone(),
             started: self.started,

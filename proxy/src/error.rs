@@ -18,11 +18,15 @@
 //! | `overflow_loop` | 400 | the session overflowed again and again |
 //! | `refused_by_backend` | 400 | a backend found a mistake in the request; its words follow |
 //! | `no_backend` | 503 | nobody who could serve this is up |
+//! | `queue_full`, `wait_too_long` | 503 | no place at a backend within the bounds; `Retry-After` is the expected wait |
+//! | `budget_spent` | 429 | the client has used up its tokens; `Retry-After` says until when |
 //! | `own_fault` | 500 | a fault of the proxy itself |
 //! | `goes_in_circles` | 508 | backends are proxies that point at each other |
 //! | `backend_failed` | 502 | all attempts failed |
 //! | `backend_timeout` | 504 | no token in time, and nobody else left |
 //! | `answer_cut` | in a stream | the backend failed after content was shown |
+
+mod admission;
 
 use axum::response::Response;
 use bytes::Bytes;

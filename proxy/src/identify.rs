@@ -4,12 +4,14 @@
 //! configured entry matches (the first whose conditions all hold).
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 use http::HeaderMap;
 use serde_json::Value as Json;
 use switchback_parsers::chunk::Dialect;
 use switchback_parsers::json::Value;
 use switchback_parsers::request::ChatRequest;
+use switchback_policies::admission::Allowance;
 use switchback_policies::client::{
     self, BodyClues, CapField, Class, Clues, Dialect as Speaks, KeepAlive, OutputCap, Profile,
     ReasoningField, Recognised, Usage,
@@ -26,7 +28,11 @@ pub(crate) struct Client {
     pub(crate) name: String,
     /// One sentence: what gave it away.
     pub(crate) because: String,
+    /// Whom the request comes from: the name of its key, else its address.
+    pub(crate) whose: Option<String>,
     pub(crate) class: Class,
+    /// What it may have at once.
+    pub(crate) allowance: Allowance,
     pub(crate) keep_alive: KeepAlive,
     pub(crate) usage: Usage,
     pub(crate) reasoning: ReasoningField,
@@ -65,7 +71,9 @@ pub(crate) fn identify(config: &Config, call: &Call, key: Option<&str>) -> Clien
     let client = Client {
         name: profile.id.to_owned(),
         because: because.join(", "),
+        whose: key.map(str::to_owned),
         class: client::class(&clues, profile),
+        allowance: Allowance::default(),
         keep_alive: profile.keep_alive,
         usage: config.answer.usage.unwrap_or(profile.usage),
         reasoning: config.answer.reasoning.unwrap_or(profile.reasoning),
@@ -90,7 +98,9 @@ impl Client {
         Self {
             because: format!("{} ({})", self.because, self.name),
             name: rule.name.clone(),
+            whose: self.whose,
             class: rule.class.unwrap_or(self.class),
+            allowance: rule.allowance,
             keep_alive: rule.keep_alive.unwrap_or(self.keep_alive),
             usage: rule.usage.unwrap_or(self.usage),
             reasoning: rule.reasoning.unwrap_or(self.reasoning),
@@ -103,6 +113,12 @@ impl Client {
             wishes: rule.wishes,
             sampling: rule.sampling.clone(),
         }
+    }
+
+    /// Coming from this address; a key says more.
+    pub(crate) fn at(self, peer: Option<IpAddr>) -> Self {
+        let whose = self.whose.or(peer.map(|peer| peer.to_string()));
+        Self { whose, ..self }
     }
 
     /// As if the configured entry of this name had matched.

@@ -6,6 +6,7 @@
 //! The library serves the binary and the tests; its public surface is [`Config`], [`Proxy`] (with its in-memory half
 //! [`Service`]) and [`cli`].
 
+mod admission;
 mod answer;
 mod app;
 mod ask_again;

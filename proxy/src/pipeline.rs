@@ -1,11 +1,12 @@
 //! The life of one request, from the read body to the end of its answer. Reads like the table in ARCHITECTURE.md:
 //!
-//! measure → decide → attempt (→ the next candidate) → answer → record
+//! measure → decide → admit → attempt (→ the next candidate) → answer → record
 //!
 //! It is one future, polled by the response body that it feeds; dropping it at any point closes what it holds. The only
 //! way back is from a failed attempt to the next candidate, and only while nothing was shown.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -18,6 +19,7 @@ use switchback_policies::decision::{Decision, Unserved, decide};
 use switchback_policies::facts::{BackendFacts, Home, Images, PromptSize, RequestFacts, Speed};
 use switchback_policies::failover;
 
+use crate::admission;
 use crate::answer::relay::{AnswerStream, Silence};
 use crate::answer::rename::Rename;
 use crate::answer::repair::RepairTerms;
@@ -38,6 +40,9 @@ use crate::models::{self, Target};
 use crate::record::{End, Outcome};
 use crate::retry::{Retry, Tried};
 use crate::session::Arrival;
+
+/// Shorter waits for a place are not worth a word.
+const WORTH_TELLING: Duration = Duration::from_millis(50);
 
 /// Everything that is known of a request once it is decided.
 pub(crate) struct Plan {
@@ -85,7 +90,9 @@ pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) 
     if backends.is_empty() {
         return Err(ApiError::nobody_configured(&crate::discover::PORTS));
     }
-    let backend_facts: Vec<BackendFacts> = backends.iter().map(|backend| backend.facts()).collect();
+    let carries = |backend: &Arc<Backend>| app.admission.load(backend.name());
+    let backend_facts: Vec<BackendFacts> =
+        backends.iter().map(|backend| BackendFacts { load: carries(backend), ..backend.facts() }).collect();
     let measured = measure(call, &app.vocabularies, model, &backends, &backend_facts).await;
     let output = call.request.as_ref().and_then(|request| request.output_limit());
     let agent = call.request.as_ref().is_some_and(|request| request.tools().next().is_some());
@@ -191,25 +198,31 @@ async fn serve(
     let ask_usage = app.config.answer.ask_usage || client.usage == Usage::Always;
     let base = edits::base(call, client, app.config.strip_volatile, app.config.repair);
     let mut retry = Retry::new(app, call, plan);
-    while let Some((nth, choice)) = retry.next().await {
+    while let Some(next) = retry.next().await {
+        let (nth, grant, permit) = admission::admit(app, call, client, plan, &next).await?;
+        if !retry.is_open(nth) {
+            // Something happened to that backend while the request waited for it.
+            continue;
+        }
+        let choice = &plan.decision.choices[nth];
         let backend = &plan.backends[choice.candidate.backend];
-        let sentence = plan.decision.sentence(nth, &plan.facts, &plan.backend_facts);
+        let mut sentence = plan.decision.sentence(nth, &plan.facts, &plan.backend_facts);
+        if grant.waited > WORTH_TELLING {
+            sentence = format!("{sentence}; {grant}");
+        }
         outcome.reason = format!("{sentence}; client {}: {}", client.name, client.because);
         let written = edits::write(call, backend, choice, &base, ask_usage, app.config.repair);
         outcome.adjusted = written.adjusted;
+        outcome.waited += grant.waited;
         let output = plan.backend_facts[choice.candidate.backend].expected_output(&plan.facts);
         let tokens = plan.facts.prompt.expected().saturating_add(output);
         let facts = &plan.backend_facts[choice.candidate.backend];
         let shape = plan.facts.shape(choice.candidate.backend, facts);
         let speed = facts.speed.unwrap_or(Speed::USUAL);
         let terms = terms.for_candidate(backend, choice);
-        let place = backend.occupy(Work {
-            tokens,
-            seconds: choice.candidate.finish,
-            shape,
-            // Twice what it should take, since others may be read beside it.
-            prefill: (!terms.stream).then(|| 2.0 * speed.seconds(shape.new, 0)),
-        });
+        // Twice what it should take, since others may be read beside it.
+        let prefill = (!terms.stream).then(|| 2.0 * speed.seconds(shape.new, 0));
+        let place = backend.occupy(Work { tokens, shape, prefill }, permit);
         let asked =
             Asked { app, call, client, plan, choice, backend, place: &place, terms: &terms, ask_usage };
         let started = match attempt(backend, call, written.body, &terms, &place).await {
@@ -250,6 +263,8 @@ async fn serve(
 /// Passes an answer on to its end.
 async fn relay(asked: &Asked<'_>, started: Started, outcome: &mut Outcome, out: &Out) {
     let Asked { call, backend, place, .. } = asked;
+    // Who answers without showing tokens has read the prompt by now.
+    place.first_token();
     let mut headers = headers_of(outcome, backend.name());
     match started {
         Started::Stream(stream, first) => {

@@ -57,6 +57,8 @@ pub(crate) struct Outcome {
     pub(crate) adjusted: Vec<String>,
     pub(crate) measured: Option<Measured>,
     pub(crate) usage: Option<Usage>,
+    /// For a place at a backend.
+    pub(crate) waited: Duration,
     attempts: Vec<(String, Fault)>,
     first_content: Option<Duration>,
 }
@@ -80,6 +82,7 @@ impl Outcome {
             adjusted: Vec::new(),
             measured: None,
             usage: None,
+            waited: Duration::ZERO,
             attempts: Vec::new(),
             first_content: None,
         }
@@ -122,6 +125,7 @@ impl Drop for Outcome {
         let took = self.accepted.elapsed();
         let backend = self.backend.as_deref().unwrap_or("none");
         self.app.metrics.ended(self.end, backend, took, self.first_content, self.usage);
+        self.app.metrics.waited(backend, self.waited);
         self.check_count(backend);
         let faults: Vec<String> =
             self.attempts.iter().map(|(name, fault)| format!("{name}: {fault}")).collect();
@@ -139,6 +143,7 @@ impl Drop for Outcome {
             counted_by = self.measured.as_ref().map(|measured| measured.how.name()),
             prompt_tokens = self.usage.and_then(|usage| usage.prompt_tokens),
             completion_tokens = self.usage.and_then(|usage| usage.completion_tokens),
+            waited_ms = millis(self.waited),
             first_content_ms = self.first_content.map(millis),
             took_ms = millis(took),
             faults = some(faults.join("; ")),

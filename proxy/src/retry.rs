@@ -81,9 +81,10 @@ impl<'a> Retry<'a> {
         self.plan.backend_facts.get(backend).and_then(BackendFacts::prompt_limit)
     }
 
-    /// The next candidate and its position; waits if those that are left are loading, or if too much has been read again
-    /// lately.
-    pub(crate) async fn next(&mut self) -> Option<(usize, &'a Choice)> {
+    /// Positions of the choices that may be tried next, the preferred one first; waits if those that are left are loading, or
+    /// if too much has been read again lately. Beside the first stand only those that will do as well: a worse one is
+    /// tried when better ones have failed.
+    pub(crate) async fn next(&mut self) -> Option<Vec<usize>> {
         if self.attempts >= self.app.config.failover.attempts {
             return None;
         }
@@ -91,15 +92,16 @@ impl<'a> Retry<'a> {
         loop {
             let mut least: Option<Duration> = None;
             for (nth, choice) in plan.decision.choices.iter().enumerate() {
-                if !self.may_try(nth, choice) {
+                if !self.is_open(nth) {
                     continue;
                 }
                 if !self.debt.was_read {
-                    return Some((nth, choice));
+                    return Some(self.as_good_as(nth, choice));
                 }
                 let wait = self.in_debt(choice.candidate.backend)?;
                 if wait.is_zero() {
-                    return Some((nth, choice));
+                    // What it costs was entered for this one.
+                    return Some(vec![nth]);
                 }
                 least = Some(least.map_or(wait, |least| least.min(wait)));
             }
@@ -119,7 +121,17 @@ impl<'a> Retry<'a> {
         }
     }
 
-    fn may_try(&self, nth: usize, choice: &Choice) -> bool {
+    /// The choice, and those after it that will do as well.
+    fn as_good_as(&self, nth: usize, first: &Choice) -> Vec<usize> {
+        let choices = self.plan.decision.choices.iter().enumerate().skip(nth + 1);
+        let as_good = |choice: &Choice| choice.candidate.reason.as_good_as(first.candidate.reason);
+        let others = choices.filter(|(other, choice)| as_good(choice) && self.is_open(*other));
+        std::iter::once(nth).chain(others.map(|(other, _)| other)).collect()
+    }
+
+    /// Whether a choice may be tried: it has not failed, and nothing speaks against it.
+    pub(crate) fn is_open(&self, nth: usize) -> bool {
+        let Some(choice) = self.plan.decision.choices.get(nth) else { return false };
         let backend = choice.candidate.backend;
         !self.spent[nth]
             && !self.loading.contains(&nth)

@@ -5,7 +5,7 @@
 //! the kernel's queue. On shutdown nothing new is accepted, running answers have `drain` to end.
 
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -55,9 +55,13 @@ impl Service {
 
     /// Serves one connection until either side ends it. Dropping the future closes it.
     pub fn connection<T: Io + 'static>(&self, io: T) -> impl Future<Output = ()> + Send + use<T> {
-        serve(io, self.router.clone(), self.server.clone(), None)
+        serve(io, None, self.router.clone(), self.server.clone(), None)
     }
 }
+
+/// Where a request comes from, as an extension.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) IpAddr);
 
 /// A bound proxy. Serves until [`Proxy::shut_down`]; dropping it closes everything at once.
 #[derive(Debug)]
@@ -111,18 +115,18 @@ async fn accept(listener: TcpListener, service: Service, mut stopped: watch::Rec
     loop {
         let next = async {
             let place = places.clone().acquire_owned().await.ok()?;
-            listener.accept().await.ok().map(|(stream, _)| (stream, place))
+            listener.accept().await.ok().map(|(stream, peer)| (stream, peer.ip(), place))
         };
         let next = tokio::select! {
             next = next => next,
             _ = stopped.wait_for(|stopped| *stopped) => break,
         };
         match next {
-            Some((stream, place)) => {
+            Some((stream, peer, place)) => {
                 // Without it small frames wait for the client's acknowledgement.
                 let _ = stream.set_nodelay(true);
-                let connection =
-                    serve(stream, service.router.clone(), server.clone(), Some(graceful.watcher()));
+                let (router, server) = (service.router.clone(), server.clone());
+                let connection = serve(stream, Some(peer), router, server, Some(graceful.watcher()));
                 connections.spawn(async move {
                     connection.await;
                     drop(place);
@@ -140,13 +144,23 @@ async fn accept(listener: TcpListener, service: Service, mut stopped: watch::Rec
     }
 }
 
-async fn serve(io: impl Io + 'static, router: Router, server: Server, watcher: Option<Watcher>) {
+async fn serve(
+    io: impl Io + 'static,
+    peer: Option<IpAddr>,
+    router: Router,
+    server: Server,
+    watcher: Option<Watcher>,
+) {
     let (io, watch) = watched(io);
     let first_head = Arc::new(AtomicBool::new(false));
     let seen = first_head.clone();
     let service = service_fn(move |request: http::Request<Incoming>| {
         seen.store(true, Ordering::Relaxed);
-        router.clone().oneshot(strip_v1(request.map(axum::body::Body::new)))
+        let mut request = strip_v1(request.map(axum::body::Body::new));
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(Peer(peer));
+        }
+        router.clone().oneshot(request)
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder

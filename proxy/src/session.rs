@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use switchback_policies::session::{LoopLimit, Session};
 
 use crate::call::Call;
+use crate::identify::Client;
 
 /// What is remembered of one.
 #[derive(Debug, Default)]
@@ -63,6 +64,11 @@ impl Sessions {
             }
         }
         hasher.finish()
+    }
+
+    /// The name under which a client shares places with others: by its key, else by its address, and by what it is.
+    pub(crate) fn owner(&self, client: &Client) -> u64 {
+        self.hasher.hash_one((&client.name, &client.whose))
     }
 
     /// A request of the session arrives at `now`.

@@ -57,7 +57,8 @@ async fn alone_a_card_refuses_what_it_died_of_as_too_long_with_the_limit_that_it
 
 #[tokio::test(start_paused = true)]
 async fn of_several_that_die_together_only_the_longest_prompt_is_the_suspect() {
-    let world = World::new(&[("one", 90_000), ("two", 90_000)], "");
+    // The gate would send the second to the other backend.
+    let world = World::new(&[("one", 90_000), ("two", 90_000)], "[admission]\nenabled = false\n");
     world.backend("one").then(dies()).then(dies());
     world.backend("two").then(Reply::streams(&["Moved."]));
     let (innocent, suspect) = (world.client().await, world.client().await);

@@ -64,6 +64,12 @@ fn all_complaints_of_a_configuration_are_told_at_once_with_the_way_out() {
         [[model]]
         name = "m"
         backends = ["singel"]
+        [admission]
+        large_prefill_wait = "5m"
+        [[client]]
+        name = "nightly"
+        max_running = 0
+        token_budget = { tokens = 0, within = "1h" }
         [failover]
         attempts = 0
     "#;

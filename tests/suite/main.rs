@@ -2,6 +2,7 @@
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test says by panicking that a claim does not hold")]
 
+mod admission;
 mod answers;
 mod bad_input;
 mod clients;

@@ -28,6 +28,10 @@ pub struct Candidate {
     pub reason: Reason,
     /// Seconds until the answer is expected to end there.
     pub finish: f64,
+    /// Seconds of those that it waits for one of its slots.
+    pub wait: f64,
+    /// Seconds that the prefill of what is not cached there takes.
+    pub prefill: f64,
 }
 
 /// Why a backend is a candidate.
@@ -86,6 +90,14 @@ impl fmt::Display for Reason {
 }
 
 impl Reason {
+    /// Whether a candidate of this reason may take the place of one with the other, if it is free sooner. Whether a backend
+    /// is full is for the gate, which knows it at that moment.
+    #[must_use]
+    pub fn as_good_as(self, other: Self) -> bool {
+        let fits = |reason| matches!(reason, Self::Fits | Self::FullNow);
+        (fits(self) && fits(other)) || self == other
+    }
+
     /// The lower, the sooner it is tried.
     fn rank(self) -> u8 {
         match self {
@@ -217,8 +229,8 @@ pub fn rank(request: &RequestFacts, backends: &[BackendFacts], headroom: u64) ->
             Ok(reason) => {
                 let reason =
                     if facts.state.takes_requests() { reason } else { Reason::LastResort(facts.state) };
-                let finish = score::finish(request, backend, facts);
-                routing.candidates.push(Candidate { backend, reason, finish });
+                let score::Times { wait, prefill, finish } = score::times(request, backend, facts);
+                routing.candidates.push(Candidate { backend, reason, finish, wait, prefill });
             }
             Err(refusal) => routing.refusals.push((backend, refusal)),
         }

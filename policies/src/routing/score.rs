@@ -20,16 +20,24 @@ const LONG_ANSWER: u64 = 4000;
 /// To overtake, a backend must be better by a quarter and by a second: below that, guesses would shuffle the order.
 const BETTER: (f64, f64) = (0.75, 1.0);
 
-/// Seconds from now until the answer is expected to end. A conversation's home has read most of the prompt before.
-pub(super) fn finish(request: &RequestFacts, index: BackendIndex, backend: &BackendFacts) -> f64 {
+/// What a backend is expected to take, seconds.
+pub(super) struct Times {
+    pub(super) wait: f64,
+    pub(super) prefill: f64,
+    /// From now to the answer's end.
+    pub(super) finish: f64,
+}
+
+/// A conversation's home has read most of the prompt before.
+pub(super) fn times(request: &RequestFacts, index: BackendIndex, backend: &BackendFacts) -> Times {
     let speed = backend.speed.unwrap_or(Speed::USUAL);
     let full = backend.slots.is_some_and(|slots| backend.load.running >= slots.max(1));
     let wait = if full { backend.load.first_ends_in } else { 0.0 };
     let cached = request.home.filter(|home| home.backend == index).map_or(0, |home| home.cached);
     let prompt = request.prompt.expected();
-    // What is read on top of the cached part is as slow as the end of a long prompt.
-    let saved = speed.seconds(cached.min(prompt), 0) - speed.first_token;
-    wait + speed.seconds(prompt, backend.expected_output(request)) - saved
+    let prefill = speed.prefill(cached, prompt);
+    let rest = speed.seconds(0, backend.expected_output(request));
+    Times { wait, prefill, finish: wait + prefill + rest }
 }
 
 /// Orders candidates of one rank, which stand in the operator's order.

@@ -136,8 +136,8 @@ fn qwen_codes_memory_agent_is_background_and_its_other_agents_are_not() {
     assert_eq!(class_of(&request), Class::Background);
     let what = request.clues(|clues| side_traffic(&clues, profile("qwen-code")).map(|side| side.what));
     assert_eq!(what, Some("memory"));
-    assert_eq!(class_of(&with(&["read_file", "grep_search", "glob", "list_directory"])), Class::Interactive);
-    assert_eq!(class_of(&with(&[&memory[..], &["agent"]].concat())), Class::Interactive);
+    assert_eq!(class_of(&with(&["read_file", "grep_search", "glob", "list_directory"])), Class::Agent);
+    assert_eq!(class_of(&with(&[&memory[..], &["agent"]].concat())), Class::Agent);
 }
 
 #[test]
@@ -171,8 +171,20 @@ fn an_unknown_client_is_plain_and_is_told_so() {
         assert_eq!(found.profile, &PLAIN);
         assert_eq!(found.because, [Because::Nothing]);
         assert_eq!(found.to_string(), "unknown client: nothing that a known client sends");
-        assert_eq!(class_of(&request), Class::Interactive);
+        assert_ne!(class_of(&request), Class::Background);
     }
+}
+
+#[test]
+fn an_agents_turns_and_its_compaction_are_of_its_class_and_a_chat_and_an_embedding_are_interactive() {
+    assert_eq!(class_of(&Request::chat(json!({"messages": [], "stream": true}))), Class::Interactive);
+    assert_eq!(class_of(&with_tools(&["get_weather"])), Class::Agent);
+    let compaction =
+        Request::chat(json!({"messages": []})).with_header("user-agent", "opencode/1.18.33 ai-sdk");
+    assert_eq!(class_of(&Request { bytes: 200_000, ..compaction.clone() }), Class::Agent);
+    let mut embedding = compaction;
+    embedding.path = "/v1/embeddings".to_owned();
+    assert_eq!(class_of(&embedding), Class::Interactive);
 }
 
 #[test]

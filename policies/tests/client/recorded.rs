@@ -104,11 +104,11 @@ fn a_title_request_grown_long_or_without_its_schema_is_somebodys_turn() {
     let title = |place: &str| all.iter().find(|request| request.place == place).expect("a fixture").clone();
     for place in ["opencode.json 0", "claude-code.interactive.json 1"] {
         let long = Request { bytes: 100_000, ..title(place) };
-        assert_eq!(class_of(&long), Class::Interactive, "{place}");
+        assert_eq!(class_of(&long), Class::Agent, "{place}");
     }
     let mut free = title("claude-code.interactive.json 1");
     free.body["output_config"] = json!({"effort": "high"});
-    assert_eq!(class_of(&free), Class::Interactive);
+    assert_eq!(class_of(&free), Class::Agent);
 }
 
 #[test]

@@ -81,7 +81,7 @@ impl Backend {
     /// After a silence: waits until the engine has let go of what nobody waits for any more, a second at most. Other users of
     /// the backend make it look busy; then the second passes.
     pub(crate) async fn let_go(&self) {
-        probe::until_let_go(self, self.open.load().running, Duration::from_secs(1)).await;
+        probe::until_let_go(self, self.open.running(), Duration::from_secs(1)).await;
     }
 
     /// It is up again. If it did not die, somebody stopped and started it, and may have changed it.

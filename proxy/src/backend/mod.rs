@@ -21,7 +21,7 @@ use parking_lot::{Mutex, RwLock};
 use switchback_parsers::diagnosis::Engine;
 use switchback_policies::cliff::Region;
 use switchback_policies::debt::Ledger;
-use switchback_policies::facts::{BackendFacts, BackendState, Limit};
+use switchback_policies::facts::{self, BackendFacts, BackendState, Limit};
 use switchback_policies::health::{Health, Probe};
 use tokio::sync::{Notify, watch};
 
@@ -29,6 +29,7 @@ use self::client::{ClientError, Connect, Reply};
 use self::open::{OpenRequests, Witnessed};
 pub(crate) use self::open::{Place, Work};
 pub(crate) use self::probe::{Found, Load};
+use crate::admission::Permit;
 use crate::cliffs::CliffMaps;
 use crate::config;
 use crate::preset::Preset;
@@ -106,9 +107,9 @@ impl Backend {
         *self.load.read()
     }
 
-    /// Takes a place for a request.
-    pub(crate) fn occupy(&self, work: Work) -> Place {
-        self.open.take(work)
+    /// Takes a place for a request that has the right to it.
+    pub(crate) fn occupy(&self, work: Work, permit: Permit) -> Place {
+        self.open.take(work, permit)
     }
 
     pub(crate) fn state(&self) -> BackendState {
@@ -178,7 +179,7 @@ impl Backend {
             ])),
             slots: self.config.slots.or(found.slots).or(preset.map(|preset| preset.slots)),
             speed: preset.and_then(Preset::speed),
-            load: self.open.load(),
+            load: facts::Load::default(),
             state: self.state(),
             images: self
                 .config

@@ -1,7 +1,7 @@
-//! What the proxy itself has put on a backend: open requests, their tokens, when they are expected to end, and who of them
-//! is the suspect when the engine dies.
+//! What the proxy itself has put on a backend, and who of them is the suspect when the engine dies.
 //!
-//! A place is taken when an attempt starts and freed when its answer ends, by drop: on failure, disconnect and panic, too.
+//! A place is taken with a permit when an attempt starts and freed when its answer ends, by drop: on failure, disconnect and
+//! panic, too. Who gets one, and when, is the gate's business.
 //! The suspect of a death is the request that was in prefill then; of several the one with the most to read. All that were
 //! open at the first report of a death died of that one, so that one death is counted once.
 
@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use switchback_policies::cliff::Shape;
-use switchback_policies::facts::Load;
 use tokio::time::{Duration, Instant};
+
+use crate::admission::Permit;
 
 /// The open requests of one backend.
 #[derive(Debug, Default)]
@@ -28,7 +29,6 @@ struct Open {
 struct Request {
     id: u64,
     work: Work,
-    ends: Instant,
     /// `None`: its first token has come.
     prefill_until: Option<Instant>,
 }
@@ -38,8 +38,6 @@ struct Request {
 pub(crate) struct Work {
     /// Prompt and expected output.
     pub(crate) tokens: u64,
-    /// Until it is expected to be done.
-    pub(crate) seconds: f64,
     pub(crate) shape: Shape,
     /// How long it can be in prefill without its first token being seen; `None`: until that comes.
     pub(crate) prefill: Option<f64>,
@@ -50,6 +48,7 @@ pub(crate) struct Work {
 pub(crate) struct Place {
     open: Arc<OpenRequests>,
     id: u64,
+    permit: Permit,
 }
 
 /// What a death means for one request.
@@ -76,38 +75,23 @@ fn after(seconds: f64) -> Instant {
 
 impl OpenRequests {
     /// Takes a place.
-    pub(crate) fn take(self: &Arc<Self>, work: Work) -> Place {
+    pub(crate) fn take(self: &Arc<Self>, work: Work, permit: Permit) -> Place {
         // What cannot be said as a time never ends.
         let prefill_until = after(work.prefill.unwrap_or(1e9));
         let mut open = self.0.lock();
         let id = open.next;
         open.next += 1;
-        open.requests.push(Request {
-            id,
-            work,
-            ends: after(work.seconds),
-            prefill_until: Some(prefill_until),
-        });
-        Place { open: self.clone(), id }
+        open.requests.push(Request { id, work, prefill_until: Some(prefill_until) });
+        Place { open: self.clone(), id, permit }
     }
 
-    /// What they come to now.
-    pub(crate) fn load(&self) -> Load {
-        self.0.lock().load()
+    /// How many there are.
+    pub(crate) fn running(&self) -> u64 {
+        self.0.lock().requests.len() as u64
     }
 }
 
 impl Open {
-    fn load(&self) -> Load {
-        let now = Instant::now();
-        let first = self.requests.iter().map(|open| open.ends.saturating_duration_since(now)).min();
-        Load {
-            running: self.requests.len() as u64,
-            resident: self.requests.iter().map(|open| open.work.tokens).sum(),
-            first_ends_in: first.unwrap_or_default().as_secs_f64(),
-        }
-    }
-
     fn died(&mut self, id: u64) -> Death {
         if let Some((there, suspect)) = &self.death
             && there.contains(&id)
@@ -117,15 +101,11 @@ impl Open {
         let now = Instant::now();
         let reading = self.requests.iter().filter(|open| open.prefill_until.is_some_and(|until| until > now));
         let suspect = reading.max_by_key(|open| open.work.shape.new).copied();
-        let load = self.load();
-        let crowd = Shape { resident: load.resident, running: load.running, ..Shape::default() };
+        let running = self.requests.len() as u64;
+        let resident = self.requests.iter().map(|open| open.work.tokens).sum();
         let lesson = match suspect {
-            Some(suspect) => Witnessed::Prefill(Shape {
-                resident: load.resident,
-                running: load.running,
-                ..suspect.work.shape
-            }),
-            None => Witnessed::Crowd(crowd),
+            Some(suspect) => Witnessed::Prefill(Shape { resident, running, ..suspect.work.shape }),
+            None => Witnessed::Crowd(Shape { resident, running, ..Shape::default() }),
         };
         let suspect = suspect.map(|suspect| suspect.id);
         self.death = Some((self.requests.iter().map(|open| open.id).collect(), suspect));
@@ -136,6 +116,7 @@ impl Open {
 impl Place {
     /// Its first token has come: it is not in prefill any more.
     pub(crate) fn first_token(&self) {
+        self.permit.first_token();
         let mut open = self.open.0.lock();
         if let Some(request) = open.requests.iter_mut().find(|open| open.id == self.id) {
             request.prefill_until = None;
@@ -164,31 +145,22 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    fn work(tokens: u64, seconds: f64) -> Work {
+    fn work(tokens: u64) -> Work {
         let shape = Shape { new: tokens, resident: tokens, running: 1, ..Shape::default() };
-        Work { tokens, seconds, shape, prefill: None }
+        Work { tokens, shape, prefill: None }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_place_counts_until_it_is_dropped() {
-        let open = Arc::new(OpenRequests::default());
-        let first = open.take(work(1000, 30.0));
-        let second = open.take(work(500, 10.0));
-        tokio::time::advance(Duration::from_secs(4)).await;
-        assert_eq!(open.load(), Load { running: 2, resident: 1500, first_ends_in: 6.0 });
-        drop(second);
-        assert_eq!(open.load().resident, 1000);
-        drop(first);
-        assert_eq!(open.load(), Load::default());
+    async fn place(open: &Arc<OpenRequests>, work: Work) -> Place {
+        open.take(work, Permit::for_anything().await)
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_suspect_of_a_death_is_the_one_in_prefill_whoever_reports_first() {
         let open = Arc::new(OpenRequests::default());
-        let writes = open.take(work(40_000, 30.0));
+        let writes = place(&open, work(40_000)).await;
         writes.first_token();
-        let reads = open.take(work(25_000, 30.0));
-        let waits = open.take(work(300, 30.0));
+        let reads = place(&open, work(25_000)).await;
+        let waits = place(&open, work(300)).await;
         let death = writes.died();
         assert!(!death.suspect);
         let shape = Shape { new: 25_000, accumulated: 0, resident: 65_300, running: 3, images: 0 };
@@ -196,7 +168,7 @@ mod tests {
         assert_eq!(reads.died(), Death { suspect: true, lesson: None });
         assert_eq!(waits.died(), Death { suspect: false, lesson: None });
         drop((writes, reads, waits));
-        let next = open.take(work(100, 1.0));
+        let next = place(&open, work(100)).await;
         next.first_token();
         assert!(matches!(next.died().lesson, Some(Witnessed::Crowd(_))), "another death");
     }
@@ -204,7 +176,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_shows_no_token_is_in_prefill_only_as_long_as_that_can_take() {
         let open = Arc::new(OpenRequests::default());
-        let whole = open.take(Work { prefill: Some(5.0), ..work(9000, 60.0) });
+        let whole = place(&open, Work { prefill: Some(5.0), ..work(9000) }).await;
         tokio::time::advance(Duration::from_secs(6)).await;
         assert!(!whole.died().suspect);
     }

@@ -43,9 +43,13 @@ fn effects(rule: &ClientRule, config: &Config) -> Vec<String> {
         .extend(rule.min_output.map(|least| format!("with tools, output limits of at least {least} tokens")));
     let class = rule.class.map(|class| match class {
         Class::Interactive => "class interactive",
+        Class::Agent => "class agent",
         Class::Background => "class background",
     });
     effects.extend(class.map(str::to_owned));
+    effects.extend(rule.allowance.running.map(|most| format!("{most} requests at a time")));
+    let budget = rule.allowance.tokens;
+    effects.extend(budget.map(|(tokens, within)| format!("{tokens} tokens within {within:?}")));
     effects.extend(rule.keep_alive.map(|kind| format!("keep-alive {}", word(kind))));
     let thoughts = rule.reasoning.map(|field| field.name().unwrap_or("the backend's own member"));
     effects.extend(thoughts.map(|member| format!("thoughts in {member}")));

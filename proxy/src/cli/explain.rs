@@ -103,6 +103,7 @@ fn own_headers(profile: &Profile) -> Option<HeaderMap> {
 fn tell_client(client: &Client) {
     let class = match client.class {
         Class::Interactive => "somebody waits for it",
+        Class::Agent => "an agent waits for it",
         Class::Background => "background: nobody waits for it",
     };
     say(format_args!("client     {}: {}; {class}", client.name, client.because));

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use http::Uri;
 use http::uri::Authority;
+use switchback_policies::admission::Rules;
 use switchback_policies::debt;
 use switchback_policies::decision::Settings;
 use switchback_policies::session::LoopLimit;
@@ -71,6 +72,7 @@ pub(super) fn defaults() -> Config {
         sticky: file.routing.sticky,
         strip_volatile: file.routing.strip_volatile,
         repair: repair(&file.repair),
+        admission: admission(&file.admission, &mut none),
         failover: failover(&file.failover, &mut none),
         cliffs: cliffs(file.cliffs, Path::new(""), file.failover.death_is_overflow_above),
         answer: answer(&file.answer, &mut none),
@@ -109,6 +111,7 @@ pub(super) fn check(file: file::File, base: &Path) -> Result<Config, Vec<String>
         );
     }
     let cliffs = cliffs(file.cliffs, base, file.failover.death_is_overflow_above);
+    let admission = admission(&file.admission, &mut complaints);
     let failover = failover(&file.failover, &mut complaints);
     let answer = answer(&file.answer, &mut complaints);
     if file.probe.interval.is_zero() || file.probe.timeout.is_zero() {
@@ -124,6 +127,7 @@ pub(super) fn check(file: file::File, base: &Path) -> Result<Config, Vec<String>
             sticky: file.routing.sticky,
             strip_volatile: file.routing.strip_volatile,
             repair: repair(&file.repair),
+            admission,
             failover,
             cliffs,
             answer,
@@ -240,6 +244,28 @@ fn repeated<'a>(names: impl Iterator<Item = &'a str>, what: &str, complaints: &m
         if !seen.insert(name) {
             complaints.push(format!("{what} {name} is used twice"));
         }
+    }
+}
+
+fn admission(written: &file::Admission, complaints: &mut Vec<String>) -> Rules {
+    if written.queue_timeout.is_zero() {
+        complaints.push(
+            "[admission] queue_timeout must be above 0\nhint: queue = 0 refuses at once what would have to wait"
+                .to_owned(),
+        );
+    }
+    if written.large_prefill_wait > written.queue_timeout {
+        complaints.push(format!(
+            "[admission] large_prefill_wait ({:?}) is longer than queue_timeout ({:?}), after which a request is refused",
+            written.large_prefill_wait, written.queue_timeout
+        ));
+    }
+    Rules {
+        enabled: written.enabled,
+        max_victim_stall: written.max_victim_stall,
+        large_prefill_wait: written.large_prefill_wait,
+        queue: written.queue,
+        queue_timeout: written.queue_timeout,
     }
 }
 

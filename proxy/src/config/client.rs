@@ -1,5 +1,6 @@
 //! `[[client]]`: the operator's own word on a client, over the built-in profile.
 
+use switchback_policies::admission::Allowance;
 use switchback_policies::client::{BUILTIN, Class, KeepAlive, PLAIN, ReasoningField, Usage};
 use switchback_policies::demand::Wishes;
 
@@ -18,6 +19,7 @@ pub(crate) struct ClientRule {
     pub(crate) max_prompt: Option<u64>,
     pub(crate) min_output: Option<u64>,
     pub(crate) class: Option<Class>,
+    pub(crate) allowance: Allowance,
     pub(crate) keep_alive: Option<KeepAlive>,
     pub(crate) usage: Option<Usage>,
     pub(crate) reasoning: Option<ReasoningField>,
@@ -78,12 +80,21 @@ pub(super) fn check(written: file::Client, backends: &[Backend], complaints: &mu
             )),
         }
     }
+    let tokens = written.token_budget.map(|budget| (budget.tokens, budget.within));
+    if written.max_running == Some(0) {
+        complain("max_running must be above 0".to_owned());
+    }
+    if tokens.is_some_and(|(tokens, within)| tokens == 0 || within.is_zero()) {
+        complain("token_budget must have tokens and within above 0".to_owned());
+    }
+    let allowance = Allowance { running: written.max_running, tokens };
     ClientRule {
         backends: only,
         order,
         max_prompt: written.max_prompt,
         min_output: written.min_output,
         class: written.class.map(Into::into),
+        allowance,
         keep_alive: written.keep_alive.map(Into::into),
         usage: written.usage.map(Into::into),
         reasoning: written.reasoning.map(Into::into),

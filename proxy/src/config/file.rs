@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
+use switchback_policies::admission::Rules;
 use switchback_policies::{client, demand, facts};
 
 use super::words;
@@ -22,6 +23,7 @@ pub(super) struct File {
     pub(super) client: Vec<Client>,
     pub(super) routing: Routing,
     pub(super) repair: Repair,
+    pub(super) admission: Admission,
     pub(super) failover: Failover,
     pub(super) cliffs: Cliffs,
     pub(super) answer: Answer,
@@ -157,6 +159,26 @@ pub(crate) enum ModelName {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+pub(super) struct Admission {
+    pub(super) enabled: bool,
+    #[serde(deserialize_with = "words::duration")]
+    pub(super) max_victim_stall: Duration,
+    #[serde(deserialize_with = "words::duration")]
+    pub(super) large_prefill_wait: Duration,
+    pub(super) queue: usize,
+    #[serde(deserialize_with = "words::duration")]
+    pub(super) queue_timeout: Duration,
+}
+
+impl Default for Admission {
+    fn default() -> Self {
+        let Rules { enabled, max_victim_stall, large_prefill_wait, queue, queue_timeout } = Rules::default();
+        Self { enabled, max_victim_stall, large_prefill_wait, queue, queue_timeout }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub(super) struct Failover {
     pub(super) attempts: usize,
     #[serde(deserialize_with = "words::duration")]
@@ -269,7 +291,7 @@ macro_rules! words {
 
 words!("kebab-case" Usage => client::Usage { IfAsked, Always });
 words!("kebab-case" KeepAlive => client::KeepAlive { Comment, EmptyDelta, Ping, None });
-words!("kebab-case" Class => client::Class { Interactive, Background });
+words!("kebab-case" Class => client::Class { Interactive, Agent, Background });
 words!("kebab-case" InvalidCalls => demand::InvalidCalls { Pass, Note, AskAgain });
 words!("kebab-case" MissingCalls => demand::MissingCalls { Pass, Retry, Constrain });
 words!("kebab-case" CutCalls => demand::CutCalls { Pass, Rescue });
@@ -289,6 +311,8 @@ pub(super) struct Client {
     pub(super) max_prompt: Option<u64>,
     pub(super) min_output: Option<u64>,
     pub(super) class: Option<Class>,
+    pub(super) max_running: Option<u64>,
+    pub(super) token_budget: Option<TokenBudget>,
     pub(super) keep_alive: Option<KeepAlive>,
     pub(super) usage: Option<Usage>,
     pub(super) reasoning: Option<ReasoningMember>,
@@ -297,6 +321,15 @@ pub(super) struct Client {
     pub(super) cut_calls: Option<CutCalls>,
     #[serde(default)]
     pub(super) sampling: BTreeMap<String, toml::Value>,
+}
+
+/// So many tokens, prompt and output, within a time.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TokenBudget {
+    pub(super) tokens: u64,
+    #[serde(deserialize_with = "words::duration")]
+    pub(super) within: Duration,
 }
 
 /// When an entry holds: all of what is written.

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use http::uri::Authority;
 use switchback_parsers::diagnosis::Engine;
+use switchback_policies::admission::Rules;
 use switchback_policies::client::{ReasoningField, Usage};
 use switchback_policies::debt;
 use switchback_policies::decision::Settings;
@@ -43,6 +44,7 @@ pub struct Config {
     /// Lines that differ from request to request are taken off the prompt's head, for the prefix cache.
     pub(crate) strip_volatile: bool,
     pub(crate) repair: Repair,
+    pub(crate) admission: Rules,
     pub(crate) failover: Failover,
     pub(crate) cliffs: cliffs::Settings,
     pub(crate) answer: Answer,

@@ -18,6 +18,7 @@ use crate::guard::{KeyName, RequestId};
 use crate::identify::identify;
 use crate::pipeline;
 use crate::routes::goes_to_a_backend;
+use crate::server::Peer;
 
 /// Larger bodies are read on a thread of their own: streams must not wait for a scan of megabytes.
 const LARGE_BODY: usize = 1 << 20;
@@ -36,6 +37,7 @@ pub(crate) async fn forward(State(live): State<Arc<Live>>, request: Request) -> 
     let endpoint = Endpoint::at(path, request.uri().query());
     let dialect = endpoint.dialect;
     let id = request.extensions().get::<RequestId>().map(|id| id.0.clone()).unwrap_or_default();
+    let peer = request.extensions().get::<Peer>().map(|peer| peer.0);
     let key = request.extensions().get::<KeyName>().and_then(|key| key.0.clone());
     let (head, body) = request.into_parts();
     let announced =
@@ -54,7 +56,7 @@ pub(crate) async fn forward(State(live): State<Arc<Live>>, request: Request) -> 
         Ok(call) => call,
         Err(error) => return error.response(dialect),
     };
-    let client = identify(&app.config, &call, key.as_deref());
+    let client = identify(&app.config, &call, key.as_deref()).at(peer);
     let patience = Patience {
         // A slow upload is the client's own time.
         accepted: Instant::now(),

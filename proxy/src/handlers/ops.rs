@@ -31,7 +31,7 @@ pub(crate) async fn ready(State(live): State<Arc<Live>>) -> Response<Body> {
 /// Prometheus' text format.
 pub(crate) async fn metrics(State(live): State<Arc<Live>>) -> Response<Body> {
     let app = live.app();
-    let mut response = Response::new(full(app.metrics.text(&app.fleet).into()));
+    let mut response = Response::new(full(app.metrics.text(&app.fleet, app.admission.waiting()).into()));
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response

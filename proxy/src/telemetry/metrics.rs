@@ -53,6 +53,8 @@ pub(crate) struct Metrics {
     in_flight: Gauge,
     duration: Histograms,
     first_content: Histograms,
+    admission_wait: Histograms,
+    queued: Gauge,
     prompt_tokens: Family<BackendLabels, Counter>,
     completion_tokens: Family<BackendLabels, Counter>,
     counts: Family<CountLabels, Counter>,
@@ -80,6 +82,8 @@ impl Metrics {
             in_flight: Gauge::default(),
             duration: Family::new_with_constructor(seconds),
             first_content: Family::new_with_constructor(seconds),
+            admission_wait: Family::new_with_constructor(seconds),
+            queued: Gauge::default(),
             prompt_tokens: Family::default(),
             completion_tokens: Family::default(),
             counts: Family::default(),
@@ -103,6 +107,16 @@ impl Metrics {
             "time_to_first_content_seconds",
             "From acceptance to the first content",
             metrics.first_content.clone(),
+        );
+        registry.register(
+            "admission_wait_seconds",
+            "Time that requests waited for a place at a backend",
+            metrics.admission_wait.clone(),
+        );
+        registry.register(
+            "requests_queued",
+            "Requests that wait for a place at a backend",
+            metrics.queued.clone(),
         );
         registry.register(
             "prompt_tokens",
@@ -169,6 +183,12 @@ impl Metrics {
         }
     }
 
+    /// How long a request waited for its places.
+    pub(crate) fn waited(&self, backend: &str, waited: Duration) {
+        let labels = BackendLabels { backend: backend.to_owned() };
+        self.admission_wait.get_or_create(&labels).observe(waited.as_secs_f64());
+    }
+
     /// An exact count was compared with the backend's own.
     pub(crate) fn counted(&self, backend: &str, agrees: bool) {
         let labels = CountLabels { backend: backend.to_owned(), agrees: agrees.to_string() };
@@ -181,7 +201,8 @@ impl Metrics {
     }
 
     /// The text that a scraper gets.
-    pub(crate) fn text(&self, fleet: &Fleet) -> String {
+    pub(crate) fn text(&self, fleet: &Fleet, queued: usize) -> String {
+        self.queued.set(i64::try_from(queued).unwrap_or(i64::MAX));
         for backend in fleet.all() {
             let up = backend.state().takes_requests();
             self.up.get_or_create(&BackendLabels { backend: backend.name().to_owned() }).set(i64::from(up));

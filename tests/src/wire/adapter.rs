@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::Value;
+use switchback_policies::facts::Speed;
 
 use super::case::{Case, Kind};
 
@@ -48,7 +49,7 @@ const WORDS: &[(&str, Becomes)] = &[
     ),
     ("sticky_conversations", Set(|value, draft| draft.routing("sticky", value.as_bool()?))),
     ("strip_volatile_prompt_lines", Set(|value, draft| draft.routing("strip_volatile", value.as_bool()?))),
-    ("gate_large_prefill", Later("admission of large prefills")),
+    ("gate_large_prefill", Set(gate)),
     // failover
     ("failover", Elsewhere),       // its members below
     ("failover.order", Elsewhere), // [[model]] backends, see `models`
@@ -123,6 +124,13 @@ const ANSWER_ONLY: [&str; 4] = [
     "\"/messages/*/function_call\"",
 ];
 
+/// The proxy weighs prefills in seconds: those that a prompt of so many tokens takes on a machine of unknown speed.
+fn gate(value: &Value, draft: &mut Draft) -> Option<()> {
+    let stall = Speed::USUAL.prefill(0, value.get("above_prompt_tokens")?.as_u64()?);
+    draft.admission("max_victim_stall", format!("\"{}ms\"", (stall * 1000.0).round()));
+    draft.admission("large_prefill_wait", ms(value.get("wait_at_most_ms")?)?)
+}
+
 fn death_as_overflow(value: &Value, draft: &mut Draft) -> Option<()> {
     draft.failover("death_is_overflow_above", value.get("above_prompt_tokens")?.as_u64()?)
 }
@@ -170,6 +178,7 @@ const BACKEND_WORDS: &[(&str, Option<&str>)] =
 struct Draft {
     server: Vec<String>,
     failover: Vec<String>,
+    admission: Vec<String>,
     answer: Vec<String>,
     routing: Vec<String>,
     repair: Vec<String>,
@@ -191,6 +200,11 @@ impl Draft {
 
     fn failover(&mut self, key: &str, value: impl std::fmt::Display) -> Option<()> {
         self.failover.push(format!("{key} = {value}"));
+        Some(())
+    }
+
+    fn admission(&mut self, key: &str, value: impl std::fmt::Display) -> Option<()> {
+        self.admission.push(format!("{key} = {value}"));
         Some(())
     }
 
@@ -261,9 +275,9 @@ pub fn configuration(case: &Case, addresses: &[SocketAddr]) -> Configuration {
     let server = draft.server.join("\n");
     let (failover, answer) = (draft.failover.join("\n"), draft.answer.join("\n"));
     let (routing, everybody) = (draft.routing.join("\n"), draft.everybody.join("\n"));
-    let repair = draft.repair.join("\n");
+    let (repair, admission) = (draft.repair.join("\n"), draft.admission.join("\n"));
     let toml = format!(
-        "[server]\nlisten = \"127.0.0.1:0\"\n{server}\n\n{backends}{models}[[client]]\nname = \"everybody\"\n{everybody}\n\n[routing]\n{routing}\n\n[repair]\n{repair}\n\n[failover]\n{failover}\n\n[answer]\n{answer}\n\n\
+        "[server]\nlisten = \"127.0.0.1:0\"\n{server}\n\n{backends}{models}[[client]]\nname = \"everybody\"\n{everybody}\n\n[routing]\n{routing}\n\n[repair]\n{repair}\n\n[admission]\n{admission}\n\n[failover]\n{failover}\n\n[answer]\n{answer}\n\n\
          [probe]\ninterval = \"200ms\"\n",
         models = models(case)
     );

@@ -1,0 +1,198 @@
+//! Slots, memory, classes, fairness, budgets, bounds: the queue that engines do not have.
+
+use std::time::Duration;
+
+use switchback_policies::admission::{Allowance, Ask, Offer, Rules, Ticket, Why};
+use switchback_policies::client::Class;
+
+use crate::{Desk, agent, ask, chat, on, slotted};
+
+/// One that runs one request at a time, and a request that runs there.
+fn busy() -> (Desk, Ticket) {
+    let mut desk = Desk::new(Rules::default());
+    let first = desk.asks(agent(slotted("one", 1, 1.0, 10.0)));
+    desk.grant(first);
+    (desk, first)
+}
+
+#[test]
+fn an_engine_never_gets_more_than_it_runs_at_once() {
+    let (mut desk, first) = busy();
+    let second = desk.asks(agent(slotted("one", 1, 0.1, 10.0)));
+    desk.first_token(first);
+    desk.until(60.0);
+    assert!(desk.waits(second), "the slot is taken until the answer's end");
+    desk.leaves(first);
+    desk.grant(second);
+}
+
+#[test]
+fn memory_that_all_slots_share_is_never_over_filled() {
+    let mut desk = Desk::new(Rules::default());
+    let pooled = |tokens| Offer { pool: Some(100_000), tokens, ..slotted("llama", 4, 0.1, 10.0) };
+    let first = desk.asks(agent(pooled(60_000)));
+    let second = desk.asks(agent(pooled(50_000)));
+    assert!(desk.waits(second));
+    let small = desk.asks(agent(pooled(10_000)));
+    desk.grant(small);
+    desk.leaves(first);
+    desk.grant(second);
+}
+
+#[test]
+fn a_request_that_waits_for_memory_is_not_overtaken_for_ever() {
+    let mut desk = Desk::new(Rules::default());
+    let pooled = |tokens| Offer { pool: Some(100_000), tokens, ..on("llama", 0.1, 10.0) };
+    let first = desk.asks(agent(pooled(60_000)));
+    let large = desk.asks(agent(pooled(90_000)));
+    desk.until(25.0);
+    let small = desk.asks(agent(pooled(10_000)));
+    assert!(desk.waits(small) && desk.waits(large));
+    desk.leaves(first);
+    desk.grant(large);
+}
+
+#[test]
+fn a_prompt_that_fills_more_than_the_pool_goes_alone() {
+    let mut desk = Desk::new(Rules::default());
+    let ticket = desk.asks(agent(Offer { pool: Some(1000), tokens: 2000, ..on("llama", 0.1, 10.0) }));
+    desk.grant(ticket);
+}
+
+#[test]
+fn a_human_goes_before_agents_and_those_before_what_nobody_waits_for() {
+    let (mut desk, first) = busy();
+    let one = || slotted("one", 1, 1.0, 10.0);
+    let background = desk.asks(ask(5, Class::Background, one()));
+    let agents: Vec<Ticket> = (0..3).map(|_| desk.asks(agent(one()))).collect();
+    let human = desk.asks(chat(one()));
+    let mut running = first;
+    for expected in [human, agents[0], agents[1], agents[2], background] {
+        desk.leaves(running);
+        desk.grant(expected);
+        running = expected;
+    }
+}
+
+#[test]
+fn nobody_is_starved_by_a_better_class() {
+    let (mut desk, mut running) = busy();
+    let title = desk.asks(ask(5, Class::Background, slotted("one", 1, 1.0, 10.0)));
+    // Agents without end.
+    let mut turns = 0;
+    while desk.waits(title) {
+        let agent = desk.asks(agent(slotted("one", 1, 1.0, 10.0)));
+        desk.until(desk.now + 10.0);
+        desk.leaves(running);
+        running = agent;
+        turns += 1;
+        assert!(turns < 30, "the title is never made");
+    }
+    assert!(desk.grant(title).waited < Duration::from_secs(120));
+}
+
+#[test]
+fn clients_of_a_class_take_turns_however_many_requests_one_has() {
+    let (mut desk, first) = busy();
+    let one = || slotted("one", 1, 1.0, 10.0);
+    let many: Vec<Ticket> = (0..4).map(|_| desk.asks(ask(7, Class::Agent, one()))).collect();
+    let few: Vec<Ticket> = (0..2).map(|_| desk.asks(ask(8, Class::Agent, one()))).collect();
+    let mut running = first;
+    for expected in [many[0], few[0], many[1], few[1], many[2], many[3]] {
+        desk.leaves(running);
+        desk.grant(expected);
+        running = expected;
+    }
+}
+
+#[test]
+fn a_client_has_no_more_running_than_it_may_and_others_pass() {
+    let mut desk = Desk::new(Rules::default());
+    let allowance = Allowance { running: Some(1), tokens: None };
+    let limited = |client| Ask { allowance, ..ask(client, Class::Agent, on("dual", 0.1, 10.0)) };
+    let first = desk.asks(limited(1));
+    let second = desk.asks(limited(1));
+    let other = desk.asks(limited(2));
+    desk.grant(other);
+    assert!(desk.waits(second));
+    desk.leaves(first);
+    desk.grant(second);
+}
+
+#[test]
+fn a_spent_token_budget_refills_with_time_and_tells_how_long_that_takes() {
+    let mut desk = Desk::new(Rules::default());
+    let budget = |within| Allowance { running: None, tokens: Some((1000, Duration::from_secs(within))) };
+    let costs = |client, tokens, within| Ask {
+        allowance: budget(within),
+        ..ask(client, Class::Agent, Offer { tokens, ..on("dual", 0.1, 1.0) })
+    };
+    let large = desk.asks(costs(1, 2000, 60));
+    desk.grant(large);
+    desk.leaves(large);
+    let waits = desk.asks(costs(1, 100, 60));
+    desk.until(59.0);
+    assert!(desk.waits(waits));
+    desk.until(60.0);
+    desk.grant(waits);
+    desk.asks(costs(2, 2000, 3600));
+    let refused = desk.asks(costs(2, 100, 3600));
+    let refusal = desk.refusal(refused);
+    assert_eq!((refusal.why, refusal.expected), (Why::BudgetSpent, Duration::from_secs(3600)));
+}
+
+#[test]
+fn nobody_waits_beyond_the_bound() {
+    let (mut desk, _) = busy();
+    let second = desk.asks(agent(slotted("one", 1, 1.0, 10.0)));
+    desk.until(179.0);
+    assert!(desk.waits(second));
+    desk.until(180.0);
+    assert_eq!(desk.refusal(second).why, Why::TimedOut);
+    assert_eq!(desk.gate.waiting(), 0);
+}
+
+#[test]
+fn the_expected_wait_is_true_and_one_beyond_the_bound_is_refused_at_entry() {
+    let (mut desk, _) = busy();
+    desk.until(4.0);
+    let waiters: Vec<Ticket> = (0..18).map(|_| desk.asks(agent(slotted("one", 1, 1.0, 10.0)))).collect();
+    for (nth, waiter) in waiters.iter().enumerate() {
+        let wait = Duration::from_secs(6 + 10 * nth as u64);
+        assert_eq!(desk.gate.place_in_queue(*waiter, desk.time()), Some((nth, wait)));
+    }
+    let one_too_many = desk.asks(agent(slotted("one", 1, 1.0, 10.0)));
+    let refusal = desk.refusal(one_too_many);
+    assert_eq!(
+        (refusal.why, refusal.expected, refusal.waiting),
+        (Why::WaitTooLong, Duration::from_secs(186), 18)
+    );
+}
+
+#[test]
+fn in_a_full_queue_what_nobody_waits_for_gives_way() {
+    let mut desk = Desk::new(Rules { queue: 2, ..Rules::default() });
+    let one = || slotted("one", 1, 1.0, 10.0);
+    desk.asks(agent(one()));
+    let waits = desk.asks(agent(one()));
+    let title = desk.asks(ask(5, Class::Background, one()));
+    let human = desk.asks(chat(one()));
+    assert!(desk.waits(human) && desk.waits(waits));
+    assert_eq!(desk.refusal(title).why, Why::Displaced);
+    let too_many = desk.asks(chat(one()));
+    assert_eq!(desk.refusal(too_many).why, Why::QueueFull);
+    let tags = desk.asks(ask(5, Class::Background, one()));
+    assert_eq!(desk.refusal(tags).why, Why::QueueFull);
+}
+
+#[test]
+fn who_leaves_the_queue_or_a_place_frees_it_at_once() {
+    let (mut desk, first) = busy();
+    let second = desk.asks(agent(slotted("one", 1, 1.0, 10.0)));
+    let third = desk.asks(agent(slotted("one", 1, 1.0, 10.0)));
+    desk.leaves(second);
+    assert_eq!(desk.gate.waiting(), 1);
+    desk.leaves(first);
+    desk.grant(third);
+    assert!(desk.waits(second));
+}
