@@ -3,8 +3,8 @@
 //! Adding a format is one entry here and its corpus file. Families share markers (five use `<tool_call>`), so a marker does not
 //! name a family: the grammar decides on the bytes behind it.
 
-use super::grammar::{Context, Step, starts_with_any};
-use super::{braces, channels, json_block, named, tags, wrapper, xml_block};
+use super::grammar::{Context, Step, may_become, starts_with_any};
+use super::{braces, channels, json_block, markers, named, tags, wrapper, xml_block};
 
 /// How a format's text is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -207,15 +207,17 @@ impl Grammar {
 
 /// The format whose opener the text starts with; `Err(true)` while it may still become one.
 pub(crate) fn at(text: &str) -> Result<(&'static Format, &'static str), bool> {
+    if text.len() < 2 {
+        let starts = |format: &Format| format.openers.iter().any(|opener| opener.starts_with(text));
+        return Err(FORMATS.iter().any(starts));
+    }
     let (mut found, mut partial) = (None, false);
-    for format in FORMATS {
-        for opener in format.openers {
-            if text.starts_with(opener) {
-                let longer = found.is_none_or(|(_, known): (_, &str)| opener.len() > known.len());
-                found = if longer { Some((format, *opener)) } else { found };
-            } else {
-                partial |= text.len() < opener.len() && opener.starts_with(text);
-            }
+    for (format, opener) in markers::openers(text.as_bytes()) {
+        if text.starts_with(opener) {
+            let longer = found.is_none_or(|(_, known): (_, &str)| opener.len() > known.len());
+            found = if longer { Some((*format, *opener)) } else { found };
+        } else {
+            partial |= may_become(text, opener);
         }
     }
     // The text may be the beginning of a longer opener too: `<function` of `<function_call>`.
@@ -259,6 +261,11 @@ pub(crate) const LEAKS: &[&str] = &[
     "<|user|>",
     "[/INST]",
 ];
+
+/// True for a text that starts with a leaked token.
+pub(crate) fn is_leak(text: &str) -> bool {
+    starts_with_any(text, LEAKS).is_ok()
+}
 
 /// Closers that may stand behind a call although it is closed.
 pub(crate) const SURPLUS: &[&str] = &["</function>", "</parameter>", "</invoke>", "</think>"];

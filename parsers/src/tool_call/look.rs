@@ -7,7 +7,8 @@ use super::formats::{self, Format, INVENTED, LEAKS, SHELLS, SURPLUS};
 use super::grammar::{End, Step, blanks, may_become, starts_with_any, window};
 use super::long::{HELD, Long};
 use super::machine::{Look, Machine, PATIENCE};
-use super::{Settings, channels, json_block, named, weak};
+use super::place::{Doubt, closes_showing, may_show};
+use super::{Settings, channels, json_block, markers, named, weak};
 
 impl Machine {
     /// The beginning of a call that is too long to be held.
@@ -33,10 +34,16 @@ impl Machine {
     pub(super) fn look(&self, rest: &str, end: End, settings: &Settings) -> Look {
         let open = !end.is_end();
         let first = rest.as_bytes()[0];
-        if self.line.start && matches!(first, b'`' | b'~') {
+        if self.place.start && matches!(first, b'`' | b'~') {
             return self.look_fence(rest, end, settings);
         }
-        if self.fence.is_some() || self.line.ticks || self.line.quote {
+        if first == b'<'
+            && open
+            && (closes_showing(rest) == Err(true) || (self.place.start && may_show(rest)))
+        {
+            return Look::Hold;
+        }
+        if self.place.is_talk() {
             return Look::Text(1);
         }
         if let Some(format) = self.list.filter(|_| self.gap) {
@@ -57,11 +64,13 @@ impl Machine {
                 look => return look,
             }
         }
-        let word = self.line.start && matches!(first, b'f' | b'A');
+        let word = self.place.start && matches!(first, b'f' | b'A');
         if matches!(first, b'<' | b'[' | b']') || word {
             match formats::at(rest) {
                 Ok((format, opener)) => {
-                    if let Some(look) = self.look_long(rest, opener, format, settings) {
+                    let doubt = self.doubt(format);
+                    let certain = doubt == Doubt::None && !self.place.shows();
+                    if let Some(look) = self.look_long(rest, opener, format, settings).filter(|_| certain) {
                         return look;
                     }
                     let step = format.read(rest, opener, self.context(end, settings));
@@ -69,7 +78,7 @@ impl Machine {
                         // No call, but it may still become noise: `<function` of `<function_response>`.
                         return Look::Hold;
                     }
-                    return self.spoken(rest, step, format, open);
+                    return self.meant(rest, step, doubt, end, settings);
                 }
                 Err(may) => partial |= may,
             }
@@ -77,10 +86,10 @@ impl Machine {
         if partial && open {
             return Look::Hold;
         }
-        if self.line.start && first == b'>' {
+        if self.place.start && first == b'>' {
             return self.look_quote(rest, end, settings);
         }
-        if !self.line.start || self.calls > 0 || !settings.weak || self.rejected > PATIENCE {
+        if !self.place.start || self.calls > 0 || !settings.weak || self.rejected > PATIENCE {
             return Look::Text(1);
         }
         let start = self.gap;
@@ -92,27 +101,17 @@ impl Machine {
             }
         }
         if weak::is_candidate(first, start) {
-            return Look::Read(weak::read(rest, start, self.context(end, settings)), false);
+            let step = weak::read(rest, start, self.context(end, settings));
+            return if self.is_denied(rest, &step) { Look::Text(1) } else { Look::Read(step, false) };
         }
         Look::Text(1)
     }
 
-    /// A call in the middle of a sentence, words before and behind it on one line, is talk unless its markers are tokens.
-    fn spoken(&self, rest: &str, step: Step, format: &Format, open: bool) -> Look {
-        let amid = !format.token && !self.gap && !self.line.start;
-        let used = match &step {
-            Step::Calls(calls, used) if amid && !calls.is_empty() => *used,
-            _ => return Look::Read(step, true),
-        };
-        match rest[used..].trim_start_matches([' ', '\t']).chars().next() {
-            None if open => Look::Hold,
-            None | Some('\n' | '\r' | '<' | '[') => Look::Read(step, true),
-            Some(_) => Look::Read(Step::Not(used), true),
-        }
-    }
-
     /// Leaked tokens, surplus closers, shells, invented turns.
     fn look_noise(&self, rest: &str, open: bool) -> Look {
+        if rest.starts_with('<') && !markers::may_begin(rest.as_bytes()) {
+            return Look::Text(1);
+        }
         let mut partial = match starts_with_any(rest, self.shell) {
             Ok(closer) => return Look::Drop(closer.len()),
             Err(may) => may,
@@ -141,7 +140,7 @@ impl Machine {
                 Err(may) => partial |= may,
             }
         }
-        if self.reasoned && self.line.start {
+        if self.reasoned && self.place.start {
             match starts_with_any(rest, &["</think>"]) {
                 Ok(again) => return Look::Drop(again.len()),
                 Err(may) => partial |= may,
@@ -156,6 +155,7 @@ impl Machine {
             }
         }
         match starts_with_any(rest, LEAKS) {
+            Ok("</s>") if self.place.struck > 0 => return Look::Text(1),
             Ok(leak) if self.has_call() && self.gap => return Look::Drop(leak.len()),
             Ok(_) => return leaked_tail(rest, open),
             Err(may) => partial |= may,
@@ -168,12 +168,12 @@ impl Machine {
         if !rest.starts_with(fence) {
             return if fence.starts_with(rest) { Look::Hold } else { Look::Text(1) };
         }
-        if self.fence.is_some_and(|open| open != mark) {
+        if self.place.fence.is_some_and(|open| open != mark) {
             return Look::Text(3);
         }
-        if self.fence.is_some()
+        if self.place.fence.is_some()
             || mark == b'~'
-            || self.line.quote
+            || self.place.is_talk()
             || self.calls > 0
             || !settings.weak
             || self.rejected > PATIENCE
@@ -183,6 +183,7 @@ impl Machine {
         match weak::fence(rest, self.gap, self.context(end, settings)) {
             Step::Not(_) => Look::Fence,
             Step::More if end.is_end() => Look::Fence,
+            step if self.is_denied(rest, &step) => Look::Fence,
             step => Look::Read(step, false),
         }
     }

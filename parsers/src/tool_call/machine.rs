@@ -3,14 +3,13 @@
 //! What stands at the front decides; nothing is looked at twice except a candidate that is still open. Text leaves in order:
 //! what is held is text, a call or markup, and never two of them. Plain text costs one search for `<`, `[` and newlines.
 
-use memchr::{memchr_iter, memchr3_iter, memrchr};
-
 use crate::event::{Event, Note};
 
 use super::Settings;
 use super::formats::{Format, LEAKS};
 use super::grammar::{Call, Context, End, Step, blanks, find_any, held_suffix};
 use super::long::{Flow, Long};
+use super::place::Place;
 
 /// A candidate may be held up to so many bytes; beyond that it is text.
 const LONGEST: usize = 8 << 20;
@@ -19,30 +18,15 @@ const OFTEN: usize = 4096;
 /// After so many candidates that came to nothing, weak evidence counts no longer.
 pub(super) const PATIENCE: usize = 64;
 
-/// What the line so far tells of the place.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Line {
-    /// Only blanks so far.
-    pub(super) start: bool,
-    /// Inside inline code.
-    pub(super) ticks: bool,
-    /// A quoted line.
-    pub(super) quote: bool,
-}
-
-const LINE: Line = Line { start: true, ticks: false, quote: false };
-
 #[derive(Debug, Default)]
 pub(crate) struct Machine {
     held: String,
     /// Blanks and section openers in front of `held`: what follows decides what they are.
-    pending: String,
+    pub(super) pending: String,
     /// Text that is certain, on its way into one event.
-    text: String,
+    pub(super) text: String,
     events: Vec<Event>,
-    pub(super) line: Line,
-    /// The mark of the fence that is open.
-    pub(super) fence: Option<u8>,
+    pub(super) place: Place,
     /// At the start, or right behind reasoning, a call or markup.
     pub(super) gap: bool,
     thought: Option<&'static [&'static str]>,
@@ -76,7 +60,7 @@ pub(super) enum Look {
 
 impl Machine {
     pub(crate) fn new() -> Self {
-        Self { gap: true, line: LINE, ..Self::default() }
+        Self { gap: true, ..Self::default() }
     }
 
     /// Bytes held back.
@@ -101,7 +85,8 @@ impl Machine {
 
     /// The backend has sent a call itself: what its parser left of the markup is surplus.
     pub(crate) fn call_beside(&mut self) {
-        (self.beside, self.gap, self.line) = (true, true, LINE);
+        (self.beside, self.gap) = (true, true);
+        self.place.fresh();
     }
 
     /// A call stood before, in this text or beside it.
@@ -156,6 +141,7 @@ impl Machine {
 
     fn flush(&mut self) {
         if !self.text.is_empty() {
+            self.place.left(&self.text);
             self.events.push(Event::Text(std::mem::take(&mut self.text)));
         }
     }
@@ -192,7 +178,7 @@ impl Machine {
             Look::Hold => None,
             Look::Drop(used) => self.drop(&rest[..used]),
             Look::Fence => {
-                self.fence = if self.fence.is_some() { None } else { rest.bytes().next() };
+                self.place.fence = if self.place.fence.is_some() { None } else { rest.bytes().next() };
                 self.say(rest, 3)
             }
             Look::Stop => {
@@ -233,7 +219,7 @@ impl Machine {
         self.thought = None;
         self.gap = true;
         self.reasoned = true;
-        self.line = LINE;
+        self.place.fresh();
         if !LEAKS.contains(&closer) {
             return Some(spoken);
         }
@@ -341,30 +327,14 @@ impl Machine {
         self.markup(&pending);
         self.markup(markup);
         self.gap = true;
-        self.line = LINE;
+        self.place.fresh();
         Some(markup.len())
     }
 
     /// At least `least` bytes are text; so is all up to the next place that has to be looked at.
     fn say(&mut self, rest: &str, least: usize) -> Option<usize> {
-        let bytes = rest.as_bytes();
-        let blank = self.line.start && matches!(bytes[0], b' ' | b'\t');
-        let from = if blank { rest.len() - rest.trim_start_matches([' ', '\t']).len() } else { least };
-        if blank && from >= least {
-            return self.say_exactly(rest, from);
-        }
-        let mut places = memchr3_iter(b'<', b'[', b'\n', &bytes[from.saturating_sub(1)..]);
-        let from = from.saturating_sub(1);
-        let next = places.find_map(|at| match bytes[from + at] {
-            b'\n' => Some(from + at + 1),
-            // MiniMax M3's marker begins one byte before its `<`.
-            b'<' if from + at > least && bytes[from + at - 1] == b']' => Some(from + at - 1),
-            _ if from + at >= least => Some(from + at),
-            _ => None,
-        });
-        let next = next.unwrap_or(rest.len() - usize::from(rest.len() > least && rest.ends_with(']')));
-        let next = (next..=rest.len()).find(|at| rest.is_char_boundary(*at)).unwrap_or(rest.len());
-        self.say_exactly(rest, next.max(least))
+        let least = (least..=rest.len()).find(|at| rest.is_char_boundary(*at)).unwrap_or(rest.len());
+        self.say_exactly(rest, self.place.next(rest, least))
     }
 
     fn say_exactly(&mut self, rest: &str, used: usize) -> Option<usize> {
@@ -377,18 +347,8 @@ impl Machine {
             false => self.text.push_str(&pending),
         }
         self.text.push_str(text);
-        let line = match memrchr(b'\n', text.as_bytes()) {
-            Some(at) => {
-                self.line = LINE;
-                &text[at + 1..]
-            }
-            None => text,
-        };
-        if self.line.start && line.starts_with('>') {
-            self.line.quote = true;
-        }
-        self.line.ticks ^= memchr_iter(b'`', line.as_bytes()).count() % 2 == 1;
-        self.line.start &= line.trim_start_matches([' ', '\t']).is_empty();
+        self.place.advance(&pending);
+        self.place.advance(text);
         self.gap = false;
         self.list = None;
         self.said = true;

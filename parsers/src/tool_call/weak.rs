@@ -12,7 +12,7 @@ use super::{braces, keyed, named, pythonic};
 /// Without a declared name in so many bytes it is no call.
 const EVIDENCE: usize = 512;
 /// Closers of wrappers whose opener was lost: with one of these behind it, a call may stand anywhere.
-const ORPHANS: &[&str] = &["</tool_call>", "</tool_calls>", "</TOOLCALL>", "</function_call>"];
+pub(super) const ORPHANS: &[&str] = &["</tool_call>", "</tool_calls>", "</TOOLCALL>", "</function_call>"];
 
 /// Reads a candidate at the start of a line. `start`: nothing but reasoning stands before it.
 pub(crate) fn read(text: &str, start: bool, ctx: Context<'_>) -> Step {

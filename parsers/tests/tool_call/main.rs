@@ -16,3 +16,5 @@ mod mutations;
 mod nested;
 #[cfg(test)]
 mod score;
+#[cfg(test)]
+mod talk;

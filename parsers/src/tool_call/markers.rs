@@ -1,0 +1,54 @@
+//! Which markers may stand at a place, told by its first three bytes: plain text, and floods of `<`, cost next to nothing.
+//!
+//! Built once from the tables; a marker that is added there is found here.
+
+use std::sync::LazyLock;
+
+use super::formats::{FORMATS, Format, INVENTED, LEAKS, SHELLS, SURPLUS};
+use super::place::SHOWING;
+
+struct Index {
+    /// Openers, by their second byte.
+    openers: [Vec<(&'static Format, &'static str)>; 256],
+    /// A bit for each pair of second and third byte behind `<`.
+    pairs: Vec<u64>,
+}
+
+static INDEX: LazyLock<Index> = LazyLock::new(|| {
+    let mut index = Index { openers: [const { Vec::new() }; 256], pairs: vec![0; 1 << 10] };
+    for format in FORMATS {
+        for opener in format.openers {
+            index.openers[usize::from(opener.as_bytes()[1])].push((format, opener));
+            index.add(opener);
+        }
+        format.closers.iter().for_each(|closer| index.add(closer));
+    }
+    let shells =
+        SHELLS.iter().flat_map(|(opener, closers)| [*opener].into_iter().chain(closers.iter().copied()));
+    let others = [LEAKS, SURPLUS, INVENTED].into_iter().flatten().copied().chain(shells);
+    others.chain(["<think>", "<s>"]).for_each(|marker| index.add(marker));
+    SHOWING.iter().for_each(|name| index.add(&format!("<{name}>")));
+    SHOWING.iter().for_each(|name| index.add(&format!("</{name}>")));
+    index
+});
+
+impl Index {
+    fn add(&mut self, marker: &str) {
+        if let [b'<', second, third, ..] = *marker.as_bytes() {
+            let pair = usize::from(second) << 8 | usize::from(third);
+            self.pairs[pair >> 6] |= 1 << (pair & 63);
+        }
+    }
+}
+
+/// Openers that the text may start with; the text has two bytes at least.
+pub(super) fn openers(text: &[u8]) -> &'static [(&'static Format, &'static str)] {
+    &INDEX.openers[usize::from(text[1])]
+}
+
+/// False where no marker of any kind begins; the text starts with `<`.
+pub(super) fn may_begin(text: &[u8]) -> bool {
+    let [_, second, third, ..] = *text else { return true };
+    let pair = usize::from(second) << 8 | usize::from(third);
+    INDEX.pairs[pair >> 6] & (1 << (pair & 63)) != 0
+}

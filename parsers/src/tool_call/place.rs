@@ -1,0 +1,421 @@
+//! Where the text stands: in a fence, in code, in a quotation, a diff, a log, a transcript, or on its own.
+//!
+//! The place decides as much as the bytes. Some places are talk whatever stands there; in others it takes what follows the call
+//! to tell whether it was meant ([`Doubt`]). A model that indents its call, or speaks on the same line, must still be served.
+//! Nothing of this may cost plain text more than one look at each line.
+
+use memchr::{memchr, memchr_iter, memchr3_iter, memrchr};
+
+use super::markers;
+
+/// As much of a line, and of the text before a candidate, is remembered, in bytes.
+const NEAR: usize = 256;
+/// Elements that show their content.
+pub(super) const SHOWING: [&str; 7] = ["pre", "code", "samp", "kbd", "blockquote", "example", "xmp"];
+/// Quotation marks and their partners.
+const QUOTES: &[(char, char)] =
+    &[('"', '"'), ('\'', '\''), ('“', '”'), ('‘', '’'), ('„', '“'), ('«', '»'), ('»', '«'), ('「', '」')];
+/// Said right before a trailing example, these deny that it is meant.
+const DENIALS: &[&str] = &[
+    "example",
+    "e.g.",
+    "for instance",
+    "sample",
+    "hypothetical",
+    "would be",
+    "would look",
+    "would call",
+    "would use",
+    "would make",
+    "would write",
+    "could be",
+    "could look",
+    "look like",
+    "looks like",
+    "format",
+    "syntax",
+    "schema",
+    "template",
+    "do not",
+    "don't",
+    "don’t",
+    "never",
+    "not run",
+    "not call",
+    "not execut",
+    "without running",
+    "cannot",
+    "can't",
+    "can’t",
+    "won't",
+    "won’t",
+    "instead of",
+    "beispiel",
+    "würde",
+    "nicht",
+    "exemple",
+    "ejemplo",
+    "例如",
+    "示例",
+    "格式",
+];
+
+/// What it takes behind a call for it to be one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// Nothing.
+    None,
+    /// Whatever follows, it is talk.
+    Talk,
+    /// Words stand before it on its line: none may follow there. Before a token the sentence has not ended.
+    Sentence { token: bool },
+    /// Indented as code is: nothing but further calls may follow.
+    Indented,
+    /// Inline code is open since an earlier line of the paragraph: it must not be closed behind it.
+    Span,
+}
+
+/// What the text so far tells of the place where it ends.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// The mark of the fence that is open.
+    pub(super) fence: Option<u8>,
+    /// Only blanks so far on this line.
+    pub(super) start: bool,
+    /// Columns of blanks before the line's first other character.
+    indent: usize,
+    /// The beginning of this line.
+    head: String,
+    /// The last character said.
+    last: char,
+    /// An odd number of backticks on this line.
+    ticks: bool,
+    /// An odd number of backticks on earlier lines of the paragraph.
+    span: bool,
+    /// The line before is blank, or there is none.
+    blank: bool,
+    /// The line before is part of an indented block.
+    indented: bool,
+    /// The closing tag of the element that shows what is in it, open since the beginning of a line.
+    element: Option<&'static str>,
+    /// Lines of a diff.
+    diff: bool,
+    /// A line began with the user's label.
+    user: bool,
+    /// The last line that is not blank is the model's label alone.
+    label: bool,
+    /// `<s>` without its end so far.
+    pub(super) struck: usize,
+    /// The end of the text that has left.
+    tail: String,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self {
+            fence: None,
+            start: true,
+            indent: 0,
+            head: String::new(),
+            last: '\n',
+            ticks: false,
+            span: false,
+            blank: true,
+            indented: false,
+            element: None,
+            diff: false,
+            user: false,
+            label: false,
+            struck: 0,
+            tail: String::new(),
+        }
+    }
+}
+
+impl Place {
+    /// A call or other markup ends here: what follows stands on its own.
+    pub(super) fn fresh(&mut self) {
+        self.begin_line();
+        (self.span, self.blank, self.indented, self.label) = (false, true, false, false);
+    }
+
+    /// A quoted line.
+    pub(super) fn quoted(&self) -> bool {
+        self.head.trim_start().starts_with('>')
+    }
+
+    /// All is text here: a fence, a quoted line, inline code, a showing element.
+    pub(super) fn is_talk(&self) -> bool {
+        self.fence.is_some() || (self.ticks && !self.span) || self.element.is_some() || self.quoted()
+    }
+
+    /// Whether a call that begins here is meant. `blanks`: what stands before it and is not yet text; `token`: its marker is a
+    /// special token, which stands alone more than other text does.
+    pub(super) fn doubt(&self, blanks: &str, token: bool) -> Doubt {
+        let line = blanks.rsplit('\n').next().unwrap_or_default();
+        // A section's opener may stand behind the blanks.
+        let column = columns(&line[..line.len() - line.trim_start().len()]);
+        let (indent, blank) = match blanks.contains('\n') {
+            true => (column, self.blank || blanks.matches('\n').count() > 1),
+            false => (self.indent + column, self.blank),
+        };
+        if self.is_talk() || showing(&self.head).is_some() || is_gutter(&self.head) {
+            return Doubt::Talk;
+        }
+        let speaks = self.label && self.start || speaker(&self.head) == Some((Speaker::Model, true));
+        if (self.user && speaks) || (self.diff && self.start && indent > 0) {
+            return Doubt::Talk;
+        }
+        if self.span {
+            Doubt::Span
+        } else if self.start && indent >= 4 && (blank || self.indented) {
+            Doubt::Indented
+        } else if self.start || (token && !self.goes_on()) {
+            Doubt::None
+        } else {
+            Doubt::Sentence { token }
+        }
+    }
+
+    /// The sentence before a token has not ended.
+    fn goes_on(&self) -> bool {
+        self.head.trim_end().ends_with(|c: char| c.is_alphanumeric() || matches!(c, ',' | '(' | '"' | '`'))
+    }
+
+    /// The mark that closes the quotation opened right before this place.
+    pub(super) fn quotation(&self) -> Option<char> {
+        QUOTES.iter().find(|(open, _)| *open == self.last && !self.head.is_empty()).map(|(_, close)| *close)
+    }
+
+    /// An element is open on this line that shows what is in it.
+    pub(super) fn shows(&self) -> bool {
+        SHOWING.iter().any(|name| opens(&self.head, name))
+    }
+
+    /// Text that a candidate at the end of an answer follows, and that denies or asks. `text`: what has not left yet.
+    pub(super) fn denies(&self, text: &str) -> bool {
+        let mut near = self.tail.clone();
+        near.push_str(last_bytes(text));
+        let near = near.trim_end();
+        let line = last_bytes(near.rsplit('\n').next().unwrap_or(near)).to_lowercase();
+        let line = line.trim_end_matches(['*', '_', ' ']);
+        line.ends_with(['?', '？']) || DENIALS.iter().any(|denial| line.contains(denial))
+    }
+
+    /// Text has left.
+    pub(super) fn left(&mut self, text: &str) {
+        self.tail.push_str(last_bytes(text));
+        if self.tail.len() > 2 * NEAR {
+            self.tail = last_bytes(&self.tail).to_owned();
+        }
+    }
+
+    /// The next place, at `least` or behind it, that has to be looked at: where a marker of any kind may begin, or a line with
+    /// something that tells more than words.
+    pub(super) fn next(&self, text: &str, least: usize) -> usize {
+        let bytes = text.as_bytes();
+        let (mut start, line) = match memrchr(b'\n', &bytes[..least]) {
+            Some(end) => (true, end + 1),
+            None => (self.start, 0),
+        };
+        start &= bytes[line..least].iter().all(|byte| matches!(byte, b' ' | b'\t'));
+        let mut at = least;
+        let mut places = memchr3_iter(b'\n', b'<', b'[', &bytes[least..]).map(|at| least + at);
+        loop {
+            if start {
+                at += bytes[at..].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+                match bytes.get(at) {
+                    None => return at,
+                    Some(b'{' | b'[' | b'`' | b'~' | b'>' | b'f' | b'A') => return at,
+                    Some(b'<') if self.fence.is_none() => return at,
+                    Some(_) => {}
+                }
+            }
+            let Some(place) = places.find(|place| *place >= at) else {
+                // MiniMax M3's marker begins one byte before its `<`.
+                return bytes.len() - usize::from(bytes.len() > least && bytes.ends_with(b"]"));
+            };
+            start = bytes[place] == b'\n';
+            at = place + 1;
+            match bytes[place] {
+                _ if start => {}
+                _ if self.fence.is_some() => {}
+                b'<' if place > least && bytes[place - 1] == b']' => return place - 1,
+                b'<' if markers::may_begin(&bytes[place..]) => return place,
+                b'[' if bytes.get(at).is_none_or(|next| *next == b'T') => return place,
+                _ => {}
+            }
+        }
+    }
+
+    /// Goes on over text.
+    pub(super) fn advance(&mut self, text: &str) {
+        let mut rest = text;
+        while let Some(end) = memchr(b'\n', rest.as_bytes()) {
+            self.part(&rest[..end]);
+            self.end_line();
+            rest = &rest[end + 1..];
+        }
+        self.part(rest);
+        if let Some(last) = text.chars().next_back() {
+            self.last = last;
+        }
+    }
+
+    fn begin_line(&mut self) {
+        self.head.clear();
+        (self.start, self.indent, self.ticks) = (true, 0, false);
+    }
+
+    /// A part of a line.
+    fn part(&mut self, part: &str) {
+        if part.is_empty() {
+            return;
+        }
+        if self.start {
+            let text = part.trim_start_matches([' ', '\t', '\r']);
+            self.indent += columns(&part[..part.len() - text.len()]);
+            self.start = text.is_empty();
+        }
+        let room = NEAR.saturating_sub(self.head.len());
+        self.head.push_str(super::grammar::window(part, room));
+        self.ticks ^= memchr_iter(b'`', part.as_bytes()).count() % 2 == 1;
+        if self.element.is_some_and(|closer| part.contains(closer)) {
+            self.element = None;
+        }
+        if part.starts_with('<') && !self.is_talk() {
+            // `</s>` ends what was struck through before it is taken for a leak.
+            self.struck = match part {
+                part if part.starts_with("<s>") => self.struck + 1,
+                part if part.starts_with("</s>") => self.struck.saturating_sub(1),
+                _ => self.struck,
+            };
+        }
+    }
+
+    fn end_line(&mut self) {
+        if self.start {
+            (self.blank, self.span) = (true, false);
+            self.begin_line();
+            return;
+        }
+        if self.fence.is_none() {
+            let head = self.head.trim_start();
+            match head.as_bytes()[0] {
+                b'<' if self.element.is_none() => self.element = showing(head),
+                b'@' | b'd' | b'-' if starts_diff(&self.head) => self.diff = true,
+                _ => {}
+            }
+            if self.diff {
+                self.diff = goes_on_as_diff(&self.head);
+            }
+            let speaker = speaker(head);
+            self.user |= matches!(speaker, Some((Speaker::User, _)));
+            self.label = speaker == Some((Speaker::Model, true));
+            self.span = !head.starts_with("```") && self.span != self.ticks;
+        }
+        self.indented = self.indent >= 4 && (self.blank || self.indented);
+        self.blank = false;
+        self.begin_line();
+    }
+}
+
+/// Columns that blanks take.
+fn columns(blanks: &str) -> usize {
+    blanks.chars().map(|c| if c == '\t' { 4 } else { 1 }).sum()
+}
+
+fn last_bytes(text: &str) -> &str {
+    let from = text.len().saturating_sub(NEAR);
+    let from = (from..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+    &text[from..]
+}
+
+/// The closing tag of the element that a line opens first and does not close.
+fn showing(line: &str) -> Option<&'static str> {
+    const CLOSERS: [&str; 7] =
+        ["</pre>", "</code>", "</samp>", "</kbd>", "</blockquote>", "</example>", "</xmp>"];
+    let line = line.trim_start();
+    let at = SHOWING.iter().position(|name| line.starts_with('<') && opens(line, name))?;
+    line[1..].starts_with(SHOWING[at]).then_some(CLOSERS[at])
+}
+
+/// True if the line opens the element and does not close it.
+fn opens(line: &str, name: &str) -> bool {
+    let tag = |(at, _): &(usize, &str)| {
+        line[at + 1..].strip_prefix(name).is_some_and(|rest| rest.starts_with(['>', ' ']))
+    };
+    line.match_indices('<')
+        .filter(tag)
+        .next_back()
+        .is_some_and(|(at, _)| !line[at..].contains(&format!("</{name}>")))
+}
+
+/// What closes a showing element, at the start of the text; `Err(true)` while it may.
+pub(super) fn closes_showing(text: &str) -> Result<(), bool> {
+    let Some(rest) = text.strip_prefix("</") else { return Err("</".starts_with(text)) };
+    match rest.find('>') {
+        Some(end) if SHOWING.contains(&&rest[..end]) => Ok(()),
+        Some(_) => Err(false),
+        None => Err(SHOWING.iter().any(|name| name.starts_with(rest))),
+    }
+}
+
+/// True while the text may become the opening tag of a showing element.
+pub(super) fn may_show(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix('<') else { return false };
+    SHOWING.iter().any(|name| name.starts_with(rest))
+}
+
+/// What a diff, `grep -n`, `cat -n` or a table puts before a line's text.
+fn is_gutter(head: &str) -> bool {
+    let line = head.trim_start();
+    if matches!(head, "+" | "-") || line.starts_with('|') {
+        return true;
+    }
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    // `12\t`, `12|`, `12→`
+    if let Some(number) = line.trim_end().strip_suffix(['|', '→']).or_else(|| line.strip_suffix('\t')) {
+        return digits(number.trim_end());
+    }
+    // `12:`, `src/a.rs:12:`, `src/a.rs-12-`, `src/a.rs:12:5:`
+    let Some(rest) = line.strip_suffix([':', '-']).filter(|rest| !rest.contains(char::is_whitespace)) else {
+        return false;
+    };
+    digits(rest)
+        || rest.rsplit_once([':', '-']).is_some_and(|(path, number)| digits(number) && !path.is_empty())
+}
+
+fn starts_diff(line: &str) -> bool {
+    ["@@ -", "diff --git ", "--- a/", "--- /dev/null"].iter().any(|mark| line.starts_with(mark))
+}
+
+fn goes_on_as_diff(line: &str) -> bool {
+    line.starts_with([' ', '+', '-', '\\', '@'])
+        || ["diff ", "index ", "new ", "old ", "deleted ", "similarity ", "rename "]
+            .iter()
+            .any(|mark| line.starts_with(mark))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Speaker {
+    User,
+    Model,
+}
+
+/// Whose turn of a transcript a line begins, and whether it is the label alone: `User:`, `**Assistant:**`, `[assistant]:`.
+fn speaker(line: &str) -> Option<(Speaker, bool)> {
+    let line = line.trim_start_matches(['*', '_', '#', '[', ' ', '\t']);
+    if !line.as_bytes().first().is_some_and(|first| b"uhamUHAM".contains(first)) {
+        return None;
+    }
+    let length = line.find(|c: char| !c.is_ascii_alphabetic())?;
+    let (word, rest) = line.split_at(length);
+    let speaker = match word.to_ascii_lowercase().as_str() {
+        "user" | "human" => Speaker::User,
+        "assistant" | "model" | "ai" | "agent" => Speaker::Model,
+        _ => return None,
+    };
+    let rest = rest.trim_start_matches(['*', '_', ']', ' ']).strip_prefix(':')?;
+    Some((speaker, rest.trim_matches(['*', '_', ' ', '\t', '\r']).is_empty()))
+}
