@@ -29,7 +29,7 @@ pub(crate) fn call(text: &str, at: usize, quote: &str, closers: &[&str], ctx: Co
     } else if inside.starts_with('"') {
         match json_block::arguments(body, closers, ctx) {
             Body::More => return Step::More,
-            Body::Bad => return Step::Not(at),
+            Body::Bad => return Step::Broken(Vec::new(), from),
             Body::Object(json, notes, used) => {
                 let mut call = normalise::call(name, &json, ctx.tools);
                 call.notes.splice(0..0, notes);
@@ -42,7 +42,7 @@ pub(crate) fn call(text: &str, at: usize, quote: &str, closers: &[&str], ctx: Co
         match reader.members(Some(&mut values)) {
             Ok(_) => (values.call(), reader.at),
             Err(Stop::Short) => return Step::More,
-            Err(Stop::Bad) => return Step::Not(at),
+            Err(Stop::Bad) => return Step::Broken(Vec::new(), from),
         }
     };
     let after = end + blanks(&text[end..]);
@@ -118,6 +118,12 @@ impl Reader<'_> {
             self.at += end + self.quote.len();
             return Ok(Value::Text(text));
         }
+        if self.rest().starts_with('"') {
+            let end = json_block::string_end(self.rest().as_bytes(), 0).ok_or(Stop::Short)?;
+            let text = serde_json::from_str(&self.rest()[..end]).map_err(|_| Stop::Bad)?;
+            self.at += end;
+            return Ok(Value::Text(text));
+        }
         if self.rest().starts_with(['{', '[']) {
             if self.depth >= DEPTH {
                 return Err(Stop::Bad);
@@ -156,7 +162,7 @@ impl Reader<'_> {
 }
 
 enum Value {
-    /// A delimited string.
+    /// A delimited string, or one in JSON's quotes.
     Text(String),
     /// Undelimited text.
     Bare(String),

@@ -6,7 +6,7 @@
 use super::grammar::{Context, Step, find_any, may_become, name_length, window};
 use super::named;
 
-const MESSAGE: &str = "<|message|>";
+pub(crate) const MESSAGE: &str = "<|message|>";
 /// What ends a message.
 pub(crate) const CLOSERS: &[&str] = &["<|end|>", "<|call|>", "<|return|>"];
 /// What ends its body, if only because the next message begins.

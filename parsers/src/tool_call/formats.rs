@@ -3,7 +3,7 @@
 //! Adding a format is one entry here and its corpus file. Families share markers (five use `<tool_call>`), so a marker does not
 //! name a family: the grammar decides on the bytes behind it.
 
-use super::grammar::{Context, Step, may_become, starts_with_any};
+use super::grammar::{self, Context, Step, may_become, starts_with_any};
 use super::{braces, channels, json_block, markers, named, tags, wrapper, xml_block};
 
 /// How a format's text is read.
@@ -174,7 +174,7 @@ impl Format {
     /// Reads the text from this format's opener on.
     pub(crate) fn read(&'static self, text: &str, opener: &str, ctx: Context<'_>) -> Step {
         let at = opener.len();
-        match self.grammar {
+        let step = match self.grammar {
             Grammar::Wrapper => wrapper::read(text, at, self, ctx),
             Grammar::Json => match text[at..].trim_start().chars().next() {
                 None => Step::More,
@@ -194,7 +194,25 @@ impl Format {
             Grammar::Kimi3 => tags::kimi3(text, ctx),
             Grammar::Inkling => named::inkling(text, at, self.closers, ctx),
             Grammar::Harmony => channels::message(text, ctx),
+        };
+        self.settle(step, text, ctx)
+    }
+
+    /// Finds the end of a call that cannot be read.
+    pub(crate) fn settle(&self, step: Step, text: &str, ctx: Context<'_>) -> Step {
+        if !matches!(step, Step::Broken(..)) {
+            return step;
         }
+        // Families share closers: whatever opens what such a closer ends is counted.
+        let shares = |format: &&Format| {
+            format.grammar != Grammar::Function
+                && format.closers.iter().any(|closer| self.closers.contains(closer))
+        };
+        let openers: Vec<&str> = match self.grammar {
+            Grammar::Harmony => vec![channels::MESSAGE],
+            _ => FORMATS.iter().filter(shares).flat_map(|format| format.openers).copied().collect(),
+        };
+        grammar::settle(step, text, &openers, self.closers, ctx)
     }
 }
 

@@ -7,6 +7,8 @@
 use crate::event::Note;
 use crate::schema::ToolSet;
 
+use super::json_block::{self, Scan};
+
 /// How the text ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
@@ -48,6 +50,11 @@ pub(crate) enum Step {
     Calls(Vec<Call>, usize),
     /// Like `Calls`, but the rest of the text was lost to a cut inside a call.
     CutAfter(Vec<Call>),
+    /// A call had begun for certain behind these bytes, and cannot be read; the calls before it are good. Of use only inside
+    /// a grammar: [`settle`] finds out where it ends.
+    Broken(Vec<Call>, usize),
+    /// Calls, the bytes that they take, and where the text behind them ends that nothing may be read from.
+    Before(Vec<Call>, usize, usize),
     /// These many bytes only open what follows: markup if that is a call, else text.
     Opener(usize),
     /// These many bytes are text.
@@ -105,6 +112,42 @@ pub(crate) fn starts_with_any<'m>(text: &str, markers: &[&'m str]) -> Result<&'m
 pub(crate) fn find_any<'m>(text: &str, markers: &[&'m str]) -> Option<(usize, &'m str)> {
     let places = markers.iter().filter_map(|marker| text.find(marker).map(|at| (at, *marker)));
     places.min_by_key(|(at, marker)| (*at, usize::MAX - marker.len()))
+}
+
+/// What a call that cannot be read encloses is text: none of it may run. Without a closer that is all the rest.
+pub(crate) fn settle(step: Step, text: &str, openers: &[&str], closers: &[&str], ctx: Context<'_>) -> Step {
+    let Step::Broken(calls, at) = step else { return step };
+    let until =
+        if closers.is_empty() { balanced(&text[at..]) } else { extent(&text[at..], openers, closers) };
+    match until.map(|length| at + length) {
+        None if !ctx.end.is_end() => Step::More,
+        until if calls.is_empty() => Step::Not(until.unwrap_or(text.len())),
+        until => Step::Before(calls, at, until.unwrap_or(text.len())),
+    }
+}
+
+/// Bytes up to the closer that closes what stands here; those of what begins in it are counted.
+pub(crate) fn extent(text: &str, openers: &[&str], closers: &[&str]) -> Option<usize> {
+    let mut depth = 0usize;
+    for at in memchr::memchr2_iter(b'<', b'`', text.as_bytes()) {
+        let rest = &text[at..];
+        if let Ok(closer) = starts_with_any(rest, closers) {
+            if depth == 0 {
+                return Some(at + closer.len());
+            }
+            depth -= 1;
+        } else if starts_with_any(rest, openers).is_ok() {
+            depth += 1;
+        }
+    }
+    None
+}
+
+fn balanced(text: &str) -> Option<usize> {
+    match json_block::scan(text, &[]) {
+        Scan::End(end) => Some(end),
+        _ => None,
+    }
 }
 
 /// Bytes at the end of the text that may become one of the markers.

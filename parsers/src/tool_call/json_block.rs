@@ -50,7 +50,7 @@ pub(crate) fn scan(text: &str, closers: &[&str]) -> Scan {
 }
 
 /// End (exclusive) of the string that opens at `at`.
-fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
+pub(crate) fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
     let mut at = at + 1;
     loop {
         at += memchr::memchr2(b'"', b'\\', bytes.get(at..)?)?;
@@ -101,8 +101,7 @@ pub(crate) fn list(text: &str, at: usize, closers: &[&str], ctx: Context<'_>) ->
                 }
                 Item::More if ctx.end == End::Cut && !calls.is_empty() => return Step::CutAfter(calls),
                 Item::More => return Step::More,
-                Item::Bad(_) if !calls.is_empty() => return Step::Calls(calls, at),
-                Item::Bad(used) => return Step::Not(at + used),
+                Item::Bad => return Step::Broken(calls, at),
             }
         } else if rest.is_empty() {
             return if ctx.end.is_end() && !calls.is_empty() { Step::Calls(calls, at) } else { Step::More };
@@ -149,8 +148,8 @@ enum Item {
     /// Calls, and the bytes up to the end of the wrapper's closer.
     Closed(Vec<Call>, usize),
     More,
-    /// No call; these bytes are text.
-    Bad(usize),
+    /// No call.
+    Bad,
 }
 
 fn item(text: &str, closers: &[&str], ctx: Context<'_>) -> Item {
@@ -172,16 +171,16 @@ fn item(text: &str, closers: &[&str], ctx: Context<'_>) -> Item {
 /// Mends everything up to the closing marker, where reading JSON did not find the end.
 fn whole(text: &str, from: usize, closers: &[&str], ctx: Context<'_>) -> Item {
     if closers.is_empty() {
-        return Item::Bad(from.max(1));
+        return Item::Bad;
     }
     let Some((at, closer)) = find_any(&text[from..], closers) else {
-        return if ctx.end.is_end() { Item::Bad(text.len()) } else { Item::More };
+        return if ctx.end.is_end() { Item::Bad } else { Item::More };
     };
     let body = text[..from + at].trim_end();
     let body = body.strip_suffix("```").unwrap_or(body);
     match normalise::calls(body, true, ctx.tools) {
         Some(calls) => Item::Closed(calls, from + at + closer.len()),
-        None => Item::Bad(from + at + closer.len()),
+        None => Item::Bad,
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn call(text: &str, at: usize, ctx: Context<'_>) -> Step {
     if text[at..].starts_with('{') && declared {
         return match json_block::arguments(&text[at..], &[CLOSER], ctx) {
             Body::More => Step::More,
-            Body::Bad => Step::Not(at),
+            Body::Bad => Step::Broken(Vec::new(), at),
             Body::Object(json, notes, used) => {
                 let mut call = normalise::call(name, &json, ctx.tools);
                 call.notes.splice(0..0, notes);
@@ -42,7 +42,7 @@ pub(crate) fn call(text: &str, at: usize, ctx: Context<'_>) -> Step {
         match starts_with_any(rest, &[KEY, CLOSER, "<tool_sep>", "<tool_call>"]) {
             Ok(KEY) => match pair(&text[at..], &values, ctx) {
                 Pair::More => return Step::More,
-                Pair::Bad => return Step::Not(at),
+                Pair::Bad => return Step::Broken(Vec::new(), at),
                 Pair::Is(key, value, used) => {
                     values.push(key, value);
                     at += used;
@@ -54,6 +54,7 @@ pub(crate) fn call(text: &str, at: usize, ctx: Context<'_>) -> Step {
             Ok("<tool_call>") if declared && !values.is_empty() => {
                 return Step::Calls(vec![values.call()], at);
             }
+            Ok(_) if !values.is_empty() => return Step::Broken(Vec::new(), at),
             Ok(_) => return Step::Not(at),
             Err(_)
                 if ctx.end == End::Stop && rest.is_empty() && !values.is_empty() && values.has_required() =>
@@ -65,6 +66,7 @@ pub(crate) fn call(text: &str, at: usize, ctx: Context<'_>) -> Step {
             Err(false) if !values.is_empty() && values.has_required() => {
                 return Step::Calls(vec![values.call()], at);
             }
+            Err(false) if !values.is_empty() => return Step::Broken(Vec::new(), at),
             Err(false) => return Step::Not(at),
         }
         at += loose_blanks(&text[at..]);

@@ -128,15 +128,24 @@ impl Long {
 
     /// Takes the next text.
     pub(crate) fn push(&mut self, rest: &str, end: End, tools: &ToolSet, events: &mut Vec<Event>) -> Flow {
-        let mut out = String::new();
-        let flow = match &mut self.kind {
-            Kind::Json(stream) => {
-                let target = Target { tool: tools.tool(&stream.name) };
-                stream.push(rest, end, target, &mut out)
-            }
-            Kind::Xml(stream) => {
-                let target = Target { tool: tools.tool(&stream.name) };
-                stream.push(rest, end, target, &mut out)
+        // What is certain now leaves in one piece, however many escapes and members it has.
+        let (mut out, mut used) = (String::new(), 0);
+        let flow = loop {
+            let flow = match &mut self.kind {
+                Kind::Json(stream) => {
+                    let target = Target { tool: tools.tool(&stream.name) };
+                    stream.push(&rest[used..], end, target, &mut out)
+                }
+                Kind::Xml(stream) => {
+                    let target = Target { tool: tools.tool(&stream.name) };
+                    stream.push(&rest[used..], end, target, &mut out)
+                }
+            };
+            match flow {
+                Flow::Used(more) => used += more,
+                Flow::Done(more) => break Flow::Done(used + more),
+                Flow::Hold | Flow::Broken if used > 0 => break Flow::Used(used),
+                flow => break flow,
             }
         };
         if !out.is_empty() {

@@ -4,10 +4,11 @@
 //! gone behind a call and at the very end; in the middle of an answer it is what the user asked about.
 
 use super::formats::{self, Format, INVENTED, LEAKS, SHELLS, SURPLUS};
-use super::grammar::{End, Step, blanks, may_become, starts_with_any, window};
+use super::grammar::{self, End, Step, blanks, may_become, starts_with_any, window};
+use super::lines::{closes_showing, may_show};
 use super::long::{HELD, Long};
 use super::machine::{Look, Machine, PATIENCE};
-use super::place::{Doubt, closes_showing, may_show};
+use super::place::Doubt;
 use super::{Settings, channels, json_block, markers, named, weak};
 
 impl Machine {
@@ -51,7 +52,8 @@ impl Machine {
                 b',' | b';' => return Look::Drop(1),
                 b'{' => {
                     let context = self.context(end, settings);
-                    return Look::Read(json_block::list(rest, 0, format.closers, context), true);
+                    let step = json_block::list(rest, 0, format.closers, context);
+                    return Look::Read(format.settle(step, rest, context), true);
                 }
                 _ => {}
             }
@@ -192,8 +194,9 @@ impl Machine {
         if !rest.starts_with(">>>") {
             return if ">>>".starts_with(rest) { Look::Hold } else { Look::Text(1) };
         }
-        match named::functionary(rest, 3, self.context(end, settings)) {
-            Step::Not(_) => Look::Text(1),
+        let context = self.context(end, settings);
+        match grammar::settle(named::functionary(rest, 3, context), rest, &[], &[], context) {
+            Step::Not(used) => Look::Text(used),
             step => Look::Read(step, true),
         }
     }

@@ -267,11 +267,16 @@ impl Machine {
                 Some(rest.len())
             }
             Step::More if end.is_end() && strong => self.say(rest, rest.len()),
-            Step::More | Step::Not(_) if !strong => {
+            Step::More if !strong => {
                 self.rejected += 1;
                 self.say(rest, 1)
             }
-            Step::More => self.say(rest, 1),
+            Step::Not(used) if !strong => {
+                self.rejected += 1;
+                self.say(rest, used)
+            }
+            Step::More => self.say_exactly(rest, rest.len()),
+            Step::Broken(..) => self.say(rest, 1),
             Step::Not(used) => self.say_exactly(rest, used.clamp(1, rest.len())),
             Step::Opener(used) => {
                 self.pending.push_str(&rest[..used]);
@@ -290,6 +295,12 @@ impl Machine {
                 self.drop(&rest[..used]);
                 self.deliver(calls, settings);
                 Some(used)
+            }
+            Step::Before(calls, used, until) => {
+                self.drop(&rest[..used]);
+                self.deliver(calls, settings);
+                self.say_exactly(&rest[used..], until - used);
+                Some(until)
             }
             Step::CutAfter(calls) => {
                 self.deliver(calls, settings);

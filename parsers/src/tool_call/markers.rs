@@ -5,7 +5,7 @@
 use std::sync::LazyLock;
 
 use super::formats::{FORMATS, Format, INVENTED, LEAKS, SHELLS, SURPLUS};
-use super::place::SHOWING;
+use super::lines::SHOWING;
 
 struct Index {
     /// Openers, by their second byte.

@@ -6,8 +6,9 @@
 use super::Settings;
 use super::formats::{self, Format};
 use super::grammar::{End, Step};
+use super::lines::closes_showing;
 use super::machine::{Look, Machine};
-use super::place::{Doubt, closes_showing};
+use super::place::Doubt;
 use super::weak;
 
 /// The end of inline code is looked for in so many bytes.
@@ -29,8 +30,10 @@ impl Machine {
     /// Delivers calls, or not, as what follows them tells.
     pub(super) fn meant(&self, rest: &str, step: Step, doubt: Doubt, end: End, settings: &Settings) -> Look {
         let used = match &step {
-            Step::Calls(calls, used) if !calls.is_empty() => *used,
-            Step::Calls(..) | Step::Not(_) | Step::Opener(_) => return Look::Read(step, true),
+            Step::Calls(calls, used) | Step::Before(calls, _, used) if !calls.is_empty() => *used,
+            Step::Calls(..) | Step::Before(..) | Step::Not(_) | Step::Opener(_) => {
+                return Look::Read(step, true);
+            }
             Step::More if doubt == Doubt::Talk && end.is_end() => return Look::Text(rest.len()),
             Step::CutAfter(_) | Step::Shell(..) | Step::Reasoning(..) if doubt == Doubt::Talk => {
                 return Look::Text(1);

@@ -12,6 +12,7 @@ mod formats;
 mod grammar;
 mod json_block;
 mod keyed;
+mod lines;
 mod long;
 mod long_json;
 mod long_xml;

@@ -93,13 +93,16 @@ pub(crate) fn body(
     }
     let (json, notes, used) = match json_block::arguments(&text[at..], closers, ctx) {
         Body::More => return Step::More,
+        Body::Bad if text[at..].trim_start().starts_with(['{', '`']) => {
+            return Step::Broken(Vec::new(), at + blanks(&text[at..]));
+        }
         Body::Bad => return Step::Not(at),
         Body::Object(json, notes, used) => (json, notes, used),
     };
     let inferred = name.chars().all(|c| c.is_ascii_digit()).then(|| by_keys(&json, ctx));
     let name = match &inferred {
         Some(Some(name)) => name,
-        Some(None) => return Step::Not(at),
+        Some(None) => return Step::Not(at + used),
         None => name,
     };
     let mut call = normalise::call(name, &json, ctx.tools);

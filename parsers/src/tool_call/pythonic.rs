@@ -32,13 +32,19 @@ pub(crate) fn calls(text: &str, at: usize, closers: &[&str], ctx: Context<'_>) -
                 Err(_) => Step::Calls(calls, end),
             }
         }
-        Err(Stop::Short) => Step::More,
-        Err(Stop::Bad) => Step::Not(at.max(1)),
+        Err((Stop::Short, _)) => Step::More,
+        Err((Stop::Bad, true)) if !closers.is_empty() => Step::Broken(Vec::new(), at),
+        Err((Stop::Bad, _)) => Step::Not(at.max(1)),
     }
 }
 
-fn read(text: &str, at: usize, ctx: Context<'_>) -> Result<(Vec<Call>, usize), Stop> {
-    let mut cursor = Cursor { text, at, depth: 1 };
+/// The calls and their end; or why not, and whether one had begun.
+fn read(text: &str, at: usize, ctx: Context<'_>) -> Result<(Vec<Call>, usize), (Stop, bool)> {
+    let mut cursor = Cursor { text, at, depth: 1, begun: false };
+    list(&mut cursor, ctx).map_err(|stop| (stop, cursor.begun))
+}
+
+fn list(cursor: &mut Cursor<'_>, ctx: Context<'_>) -> Result<(Vec<Call>, usize), Stop> {
     let list = cursor.eat('[');
     let mut calls = Vec::new();
     loop {
@@ -49,14 +55,14 @@ fn read(text: &str, at: usize, ctx: Context<'_>) -> Result<(Vec<Call>, usize), S
         }
         if !list && !calls.is_empty() {
             // Bare calls follow each other, one a line, as long as they are calls.
-            match call(&mut cursor, ctx) {
+            match call(cursor, ctx) {
                 Ok(call) => calls.push(call),
                 Err(Stop::Short) if !ctx.end.is_end() => return Err(Stop::Short),
                 Err(_) => return Ok((calls, end)),
             }
             continue;
         }
-        calls.push(call(&mut cursor, ctx)?);
+        calls.push(call(cursor, ctx)?);
         cursor.skip();
         if list && !cursor.eat(',') && !cursor.rest().starts_with(']') {
             return Err(if cursor.rest().is_empty() { Stop::Short } else { Stop::Bad });
@@ -75,6 +81,7 @@ fn call(cursor: &mut Cursor<'_>, ctx: Context<'_>) -> Result<Call, Stop> {
     if length == 0 || name.starts_with(|c: char| c.is_ascii_digit()) || !cursor.eat('(') {
         return Err(Stop::Bad);
     }
+    cursor.begun = true;
     let name = name.strip_suffix(".call").filter(|_| ctx.tools.resolve(name).is_none()).unwrap_or(name);
     let mut values = Values::new(name, ctx.tools);
     loop {
@@ -113,6 +120,8 @@ struct Cursor<'t> {
     at: usize,
     /// Containers that are open, the call's own arguments among them.
     depth: usize,
+    /// A name and its parenthesis were read.
+    begun: bool,
 }
 
 impl<'t> Cursor<'t> {

@@ -139,6 +139,9 @@ pub(crate) fn kimi3(text: &str, ctx: Context<'_>) -> Step {
     match kimi3_call(text, ctx) {
         Ok((call, end)) => Step::Calls(vec![call], end),
         Err(true) => Step::More,
+        Err(false) if kimi3_tag(text, 0, OPEN).is_ok_and(|(head, _)| attribute(head, "tool").is_some()) => {
+            Step::Broken(Vec::new(), OPEN.len())
+        }
         Err(false) => Step::Not(OPEN.len()),
     }
 }

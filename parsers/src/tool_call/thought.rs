@@ -209,7 +209,12 @@ impl Thought {
                             Found::Rejected
                         };
                     }
-                    Step::CutAfter(_) | Step::Not(_) | Step::Reasoning(..) | Step::Shell(..) => {
+                    Step::CutAfter(_)
+                    | Step::Not(_)
+                    | Step::Broken(..)
+                    | Step::Before(..)
+                    | Step::Reasoning(..)
+                    | Step::Shell(..) => {
                         return Found::Rejected;
                     }
                 },

@@ -52,9 +52,20 @@ fn json(text: &str, start: bool, ctx: Context<'_>) -> Step {
             if ORPHANS.iter().any(|closer| text[..used].ends_with(closer)) {
                 return Step::Calls(calls, used);
             }
-            at_the_end(text, calls, used, ctx)
+            match at_the_end(text, calls, used, ctx) {
+                Step::Not(_) => no_call(text),
+                step => step,
+            }
         }
         Step::More => Step::More,
+        _ => no_call(text),
+    }
+}
+
+/// What looked like a call is none; nor is anything in it.
+fn no_call(text: &str) -> Step {
+    match json_block::scan(text, &[]) {
+        Scan::End(end) => Step::Not(end),
         _ => Step::Not(1),
     }
 }
@@ -209,7 +220,7 @@ fn by_name(text: &str, ctx: Context<'_>) -> Step {
     let step = if behind.starts_with("<arg_key>") {
         // The grammar's own tags: strong, once it is complete.
         return match keyed::call(text, 0, ctx) {
-            Step::Not(_) => Step::Not(1),
+            Step::Not(_) | Step::Broken(..) => Step::Not(1),
             step => step,
         };
     } else if behind.starts_with("[ARGS]") || behind.starts_with("[CALL_ID]") {

@@ -3,10 +3,8 @@
 
 use std::cell::Cell;
 
-use memchr::memchr_iter;
-
 use super::formats::{self, Format};
-use super::grammar::{Context, End, Step, loose_blanks, may_be_blank, name_length, starts_with_any};
+use super::grammar::{self, Context, End, Step, loose_blanks, may_be_blank, name_length, starts_with_any};
 use super::json_block;
 use super::xml_block::{Function, function};
 use super::xml_head::{FUNCTIONS, Head, head};
@@ -143,21 +141,14 @@ pub(crate) struct Wrapper {
 /// What a block that cannot be read encloses is text: none of it may run. Without a closer that is all the rest.
 fn extent(text: &str, start: usize, wrapper: Wrapper, closer: &str) -> Step {
     let own = [closer];
-    let closers = if wrapper.opened && !wrapper.closers.is_empty() { wrapper.closers } else { &own[..] };
     let bare = closer.replace(['/', '>'], "");
     let bare = [bare.as_str()];
-    let openers = if closers == own { &bare[..] } else { wrapper.openers };
-    let mut depth = usize::from(closers == own);
-    for found in memchr_iter(b'<', &text.as_bytes()[start..]) {
-        let rest = &text[start + found..];
-        if let Ok(closer) = starts_with_any(rest, closers) {
-            if depth <= usize::from(closers == own) {
-                return Step::Not(start + found + closer.len());
-            }
-            depth -= 1;
-        } else if starts_with_any(rest, openers).is_ok() {
-            depth += 1;
-        }
+    let (openers, closers): (&[&str], &[&str]) = match wrapper.opened && !wrapper.closers.is_empty() {
+        true => (wrapper.openers, wrapper.closers),
+        false => (&bare, &own),
+    };
+    match grammar::extent(&text[start + 1..], openers, closers) {
+        Some(end) => Step::Not(start + 1 + end),
+        None => Step::More,
     }
-    Step::More
 }

@@ -175,7 +175,7 @@ fn parameters_of(text: &str, at: usize, name: &str, tags: &Tags<'_>, block: &mut
 fn object(text: &str, at: usize, name: &str, tags: &Tags<'_>) -> Function {
     let (json, notes, used) = match json_block::arguments(&text[at..], &[&tags.function], tags.ctx) {
         Body::More => return Function::More,
-        Body::Bad => return Function::Bad,
+        Body::Bad => return Function::Broken(tags.function.clone()),
         Body::Object(json, notes, used) => (json, notes, used),
     };
     let end = at + used + loose_blanks(&text[at + used..]);

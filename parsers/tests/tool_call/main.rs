@@ -3,6 +3,8 @@
 //! The comparison is that of the corpus's README. Beside it stand claims that no corpus line can make.
 
 #[cfg(test)]
+mod broken;
+#[cfg(test)]
 mod claims;
 #[cfg(test)]
 mod corpus;
