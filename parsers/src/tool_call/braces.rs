@@ -119,10 +119,7 @@ impl Reader<'_> {
             return Ok(Value::Text(text));
         }
         if self.rest().starts_with('"') {
-            let end = json_block::string_end(self.rest().as_bytes(), 0).ok_or(Stop::Short)?;
-            let text = serde_json::from_str(&self.rest()[..end]).map_err(|_| Stop::Bad)?;
-            self.at += end;
-            return Ok(Value::Text(text));
+            return self.string();
         }
         if self.rest().starts_with(['{', '[']) {
             if self.depth >= DEPTH {
@@ -141,6 +138,14 @@ impl Reader<'_> {
         let bare = bare.trim().to_owned();
         self.at += end;
         Ok(Value::Bare(bare))
+    }
+
+    /// A string in JSON's quotes.
+    fn string(&mut self) -> Result<Value, Stop> {
+        let end = json_block::string_end(self.rest().as_bytes(), 0).ok_or(Stop::Short)?;
+        let text = serde_json::from_str(&self.rest()[..end]).map_err(|_| Stop::Bad)?;
+        self.at += end;
+        Ok(Value::Text(text))
     }
 
     /// An array from its bracket on, as JSON.

@@ -107,21 +107,20 @@ impl Machine {
 
     /// Takes the next text, or at the end none, and gives what is certain.
     pub(crate) fn push(&mut self, text: &str, end: End, settings: &Settings) -> Vec<Event> {
-        self.held.push_str(text);
-        if !end.is_end() && self.held.len() < self.retry {
-            return Vec::new();
+        if self.held.is_empty() {
+            let used = self.walk(text, end, settings);
+            self.held.push_str(&text[used..]);
+        } else {
+            self.held.push_str(text);
+            if !end.is_end() && self.held.len() < self.retry {
+                return Vec::new();
+            }
+            // What is done leaves the front once.
+            let mut held = std::mem::take(&mut self.held);
+            held.drain(..self.walk(&held, end, settings));
+            self.held = held;
         }
         self.retry = 0;
-        // The text is walked in place; what is done leaves the front once.
-        let held = std::mem::take(&mut self.held);
-        let mut at = 0;
-        while at < held.len() {
-            match self.step(&held[at..], end, settings) {
-                Some(used) => at += used,
-                None => break,
-            }
-        }
-        self.held.push_str(&held[at..]);
         if let Some(long) = self.long.take_if(|_| end.is_end()) {
             self.stream(long, "", end, settings);
         }
@@ -137,6 +136,18 @@ impl Machine {
         }
         self.flush();
         std::mem::take(&mut self.events)
+    }
+
+    /// Steps over the text; the bytes that are done.
+    fn walk(&mut self, text: &str, end: End, settings: &Settings) -> usize {
+        let mut at = 0;
+        while at < text.len() {
+            match self.step(&text[at..], end, settings) {
+                Some(used) => at += used,
+                None => break,
+            }
+        }
+        at
     }
 
     fn flush(&mut self) {

@@ -6,6 +6,7 @@
 
 use memchr::{memchr, memchr_iter, memchr3_iter, memrchr};
 
+use super::grammar::window;
 use super::lines::{
     SHOWING, Speaker, columns, denies, goes_on_as_diff, is_gutter, opens, showing, speaker, starts_diff,
 };
@@ -108,6 +109,8 @@ impl Place {
     /// Whether a call that begins here is meant. `blanks`: what stands before it and is not yet text; `token`: its marker is a
     /// special token, which stands alone more than other text does.
     pub(super) fn doubt(&self, blanks: &str, token: bool) -> Doubt {
+        // Only near by: openers may pile up without end.
+        let blanks = last_bytes(blanks);
         let line = blanks.rsplit('\n').next().unwrap_or_default();
         // A section's opener may stand behind the blanks.
         let column = columns(&line[..line.len() - line.trim_start().len()]);
@@ -180,7 +183,10 @@ impl Place {
                 at += bytes[at..].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
                 match bytes.get(at) {
                     None => return at,
-                    Some(b'{' | b'[' | b'`' | b'~' | b'>' | b'f' | b'A') => return at,
+                    Some(b'{' | b'[' | b'`' | b'~' | b'>') => return at,
+                    // `functools[`, `function call`, `Action:`
+                    Some(b'f') if bytes.get(at + 1).is_none_or(|next| *next == b'u') => return at,
+                    Some(b'A') if bytes.get(at + 1).is_none_or(|next| *next == b'c') => return at,
                     Some(b'<') if self.fence.is_none() => return at,
                     Some(_) => {}
                 }
@@ -206,11 +212,21 @@ impl Place {
     pub(super) fn advance(&mut self, text: &str) {
         let mut rest = text;
         while let Some(end) = memchr(b'\n', rest.as_bytes()) {
-            self.part(&rest[..end]);
-            self.end_line();
+            let part = &rest[..end];
+            self.part(part);
+            if self.head.is_empty() {
+                self.end_line(part);
+            } else {
+                self.remember(part);
+                let head = std::mem::take(&mut self.head);
+                self.end_line(&head);
+                self.head = head;
+            }
+            self.begin_line();
             rest = &rest[end + 1..];
         }
         self.part(rest);
+        self.remember(rest);
         if let Some(last) = text.chars().next_back() {
             self.last = last;
         }
@@ -231,8 +247,6 @@ impl Place {
             self.indent += columns(&part[..part.len() - text.len()]);
             self.start = text.is_empty();
         }
-        let room = NEAR.saturating_sub(self.head.len());
-        self.head.push_str(super::grammar::window(part, room));
         self.ticks ^= memchr_iter(b'`', part.as_bytes()).count() % 2 == 1;
         if self.element.is_some_and(|closer| part.contains(closer)) {
             self.element = None;
@@ -247,21 +261,27 @@ impl Place {
         }
     }
 
-    fn end_line(&mut self) {
+    /// Keeps the beginning of the line.
+    fn remember(&mut self, part: &str) {
+        let room = NEAR.saturating_sub(self.head.len());
+        self.head.push_str(window(part, room));
+    }
+
+    /// The line that begins with `head` is complete.
+    fn end_line(&mut self, line: &str) {
         if self.start {
             (self.blank, self.span) = (true, false);
-            self.begin_line();
             return;
         }
         if self.fence.is_none() {
-            let head = self.head.trim_start();
+            let head = line.trim_start();
             match head.as_bytes()[0] {
                 b'<' if self.element.is_none() => self.element = showing(head),
-                b'@' | b'd' | b'-' if starts_diff(&self.head) => self.diff = true,
+                b'@' | b'd' | b'-' if starts_diff(line) => self.diff = true,
                 _ => {}
             }
             if self.diff {
-                self.diff = goes_on_as_diff(&self.head);
+                self.diff = goes_on_as_diff(line);
             }
             let speaker = speaker(head);
             self.user |= matches!(speaker, Some((Speaker::User, _)));
@@ -270,7 +290,6 @@ impl Place {
         }
         self.indented = self.indent >= 4 && (self.blank || self.indented);
         self.blank = false;
-        self.begin_line();
     }
 }
 

@@ -4,13 +4,15 @@
 //! nothing behind it. Whatever contradicts that, in the order in which it arrives, makes it text.
 
 use super::formats::{self, LEAKS};
-use super::grammar::{Call, Context, End, Step, blanks, may_become, name_length, starts_with_any};
+use super::grammar::{Call, Context, End, Step, blanks, may_become, name_length, starts_with_any, window};
 use super::json_block::{self, Scan};
 use super::normalise::{self, ARGUMENTS, NAMES, OTHERS};
 use super::{braces, keyed, named, pythonic};
 
 /// Without a declared name in so many bytes it is no call.
 const EVIDENCE: usize = 512;
+/// The end of one that could not be read is looked for in so many bytes.
+const EXTENT: usize = 4096;
 /// Closers of wrappers whose opener was lost: with one of these behind it, a call may stand anywhere.
 pub(super) const ORPHANS: &[&str] = &["</tool_call>", "</tool_calls>", "</TOOLCALL>", "</function_call>"];
 
@@ -53,19 +55,20 @@ fn json(text: &str, start: bool, ctx: Context<'_>) -> Step {
                 return Step::Calls(calls, used);
             }
             match at_the_end(text, calls, used, ctx) {
-                Step::Not(_) => no_call(text),
+                Step::Not(_) => no_call(text, ctx),
                 step => step,
             }
         }
         Step::More => Step::More,
-        _ => no_call(text),
+        _ => no_call(text, ctx),
     }
 }
 
-/// What looked like a call is none; nor is anything in it.
-fn no_call(text: &str) -> Step {
-    match json_block::scan(text, &[]) {
+/// What looked like a call is none; nor is anything in it, if its end is near.
+fn no_call(text: &str, ctx: Context<'_>) -> Step {
+    match json_block::scan(window(text, EXTENT), &[]) {
         Scan::End(end) => Step::Not(end),
+        _ if text.len() < EXTENT && !ctx.end.is_end() => Step::More,
         _ => Step::Not(1),
     }
 }

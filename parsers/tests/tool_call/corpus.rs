@@ -25,7 +25,7 @@ impl Case {
         self.line["text"].as_str().unwrap()
     }
 
-    fn request(&self, key: &str) -> &Value {
+    pub(crate) fn request(&self, key: &str) -> &Value {
         &self.line["request"][key]
     }
 
@@ -119,7 +119,9 @@ fn equal(one: &Value, other: &Value) -> bool {
 
 /// All lines of the corpus, in the order of their files.
 pub(crate) fn cases() -> Vec<Case> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/corpus/toolcalls");
+    let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let folder =
+        above.map(|folder| folder.join("tests/corpus/toolcalls")).find(|folder| folder.is_dir()).unwrap();
     let entries = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<PathBuf> =
         entries.filter(|path| path.extension().is_some_and(|extension| extension == "jsonl")).collect();
