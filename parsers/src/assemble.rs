@@ -3,7 +3,7 @@
 //! Why: whether an answer is what was asked for (its calls as declared, a call where one is demanded) can only be said of
 //! the message that the client will have. It reads what leaves the proxy, so indexes are dense and ids are there.
 //!
-//! It looks at the first choice alone, and must never fail: what it cannot read is not there.
+//! It looks at one choice, and must never fail: what it cannot read is not there.
 
 use crate::event::{Folded, FoldedCall};
 use crate::json::Value;
@@ -17,7 +17,7 @@ impl Folded {
     /// The first choice of a whole chat answer.
     pub fn of_answer(json: &str) -> Self {
         let mut folded = Self::default();
-        if let Some(choice) = first_choice(json) {
+        if let Some(choice) = choice_of(json, 0) {
             folded.choice(choice, "message");
         }
         folded
@@ -27,11 +27,18 @@ impl Folded {
     pub fn add_frame(&mut self, frame: &SseFrame) -> bool {
         let before = self.finish_reason.is_empty();
         if let Some(data) = frame.data()
-            && let Some(choice) = std::str::from_utf8(&data).ok().and_then(first_choice)
+            && let Ok(json) = std::str::from_utf8(&data)
         {
-            self.choice(choice, "delta");
+            self.add_chunk(json, 0);
         }
         before && !self.finish_reason.is_empty()
+    }
+
+    /// Adds what a chunk says of one choice.
+    pub fn add_chunk(&mut self, json: &str, choice: u64) {
+        if let Some(choice) = choice_of(json, choice) {
+            self.choice(choice, "delta");
+        }
     }
 
     /// What is wrong with its calls by the declared tools: the call's place and a sentence for the model.
@@ -74,10 +81,9 @@ impl Folded {
     }
 }
 
-fn first_choice(json: &str) -> Option<Value<'_>> {
+fn choice_of(json: &str, index: u64) -> Option<Value<'_>> {
     let choices = Value::parse(json).ok()?.get("choices")?;
-    let first = |choice: &Value<'_>| choice.get("index").and_then(Value::as_u64).unwrap_or(0) == 0;
-    choices.elements().find(first)
+    choices.elements().find(|choice| choice.get("index").and_then(Value::as_u64).unwrap_or(0) == index)
 }
 
 #[cfg(test)]

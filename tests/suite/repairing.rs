@@ -132,3 +132,68 @@ async fn broken_arguments_of_an_earlier_turn_are_mended_before_they_reach_a_back
     let arguments: Value = serde_json::from_str(&arguments).expect("whole JSON");
     assert_eq!(arguments, json!({ "path": "a.rs" }));
 }
+
+/// A chunk with these choices.
+fn chunk(choices: &Value) -> Step {
+    let chunk = json!({ "id": "c", "object": "chat.completion.chunk", "choices": choices });
+    Step::Send(format!("data: {chunk}\n\n"))
+}
+
+fn structured(path: &str) -> Step {
+    let function =
+        json!({ "name": "read_file", "arguments": format!("{{\"lines\": 20, \"path\": \"{path}\"}}") });
+    let calls = json!([{ "index": 0, "id": "s1", "type": "function", "function": function }]);
+    chunk(&json!([{ "index": 0, "delta": { "tool_calls": calls }, "finish_reason": null }]))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_comes_as_text_and_again_as_a_structured_one_is_delivered_once() {
+    for piece in [1, 7, 1000] {
+        for (path, expected) in [("src/a<b>.rs", 1), ("other.rs", 2)] {
+            let world = World::new(&[("b", 8000)], "");
+            let mut steps = frames(&format!("Let me look.\n{CALL}"), piece, "tool_calls");
+            steps.insert(steps.len() - 2, structured(path));
+            world.backend("b").then(Reply::stream(steps));
+            let message = assembled(&world.chat(&request(&json!({ "stream": true }))).await);
+            let paths: Vec<String> = message
+                .calls
+                .iter()
+                .map(|call| serde_json::from_str::<Value>(&call.arguments).expect("JSON")["path"].to_string())
+                .collect();
+            assert_eq!(paths, ["\"src/a<b>.rs\"".to_owned(), format!("{path:?}")][..expected], "{piece}");
+            assert_eq!(message.calls.last().map(|call| call.index), i64::try_from(expected - 1).ok());
+            assert_eq!(
+                (message.content.trim(), message.finish.as_deref()),
+                ("Let me look.", Some("tool_calls"))
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn choices_that_share_a_frame_are_repaired_each_by_itself() {
+    let world = World::new(&[("b", 8000)], "");
+    let both = |first: &str, second: &str| {
+        let choice = |index: u64, text: &str| json!({ "index": index, "delta": { "content": text }, "finish_reason": null });
+        chunk(&json!([choice(0, first), choice(1, second)]))
+    };
+    let (head, tail) = CALL.split_at(40);
+    let end = |index: u64| json!({ "index": index, "delta": {}, "finish_reason": "stop" });
+    let steps = vec![both(head, "Just "), both(tail, "talk."), chunk(&json!([end(0), end(1)]))];
+    world.backend("b").then(Reply::stream(steps));
+    let answer = world.chat(&request(&json!({ "stream": true, "n": 2 }))).await;
+    let chunks = answer.body.lines().filter_map(|line| line.strip_prefix("data: {"));
+    let chunks: Vec<Value> =
+        chunks.map(|rest| serde_json::from_str(&format!("{{{rest}")).expect("JSON")).collect();
+    let of = |index: u64| {
+        chunks.iter().map(|chunk| &chunk["choices"][0]).filter(move |choice| choice["index"] == index)
+    };
+    let calls: Vec<&Value> = of(0).filter_map(|choice| choice["delta"]["tool_calls"].get(0)).collect();
+    assert_eq!(calls[0]["function"]["name"], "read_file", "{}", answer.body);
+    let text: String = of(1).filter_map(|choice| choice["delta"]["content"].as_str()).collect();
+    assert_eq!(text, "Just talk.");
+    let ends: Vec<&Value> =
+        chunks.iter().filter_map(|chunk| chunk["choices"][0].get("finish_reason")).collect();
+    let ends: Vec<&str> = ends.into_iter().filter_map(Value::as_str).collect();
+    assert_eq!(ends, ["tool_calls", "stop"]);
+}

@@ -9,6 +9,7 @@ use switchback_parsers::json::Value;
 use switchback_parsers::sse::write_data;
 
 use super::RepairTerms;
+use super::late::Late;
 use super::own::Writer;
 use super::text::{ChoiceText, Held};
 
@@ -23,6 +24,8 @@ pub(crate) struct StreamRepair {
     normaliser: ChunkNormaliser,
     texts: BTreeMap<u64, ChoiceText>,
     writer: Writer,
+    /// Structured calls behind calls in the text, by choice. `None`: they were too much to wait.
+    late: BTreeMap<u64, Option<Late>>,
     /// Frames that the normaliser has not decided on.
     waiting: Vec<Bytes>,
     /// What was cut inside a call has left.
@@ -39,6 +42,23 @@ struct OneChoice {
     calls: bool,
 }
 
+/// A chunk of several choices as chunks of one each, the last with the usage; `None` if it has but one.
+fn apart(chunk: Value<'_>) -> Option<Vec<String>> {
+    chunk.get("choices")?.elements().nth(1)?;
+    let mut chunk: Json = serde_json::from_str(chunk.raw()).ok()?;
+    let chunk = chunk.as_object_mut()?;
+    let choices: Vec<Json> = chunk.get("choices")?.as_array()?.clone();
+    let usage = chunk.remove("usage");
+    let last = choices.len() - 1;
+    let alone = |(place, choice): (usize, Json)| {
+        let mut chunk = chunk.clone();
+        chunk.insert("choices".to_owned(), json!([choice]));
+        chunk.extend(usage.clone().filter(|_| place == last).map(|usage| ("usage".to_owned(), usage)));
+        Json::Object(chunk).to_string()
+    };
+    Some(choices.into_iter().enumerate().map(alone).collect())
+}
+
 impl StreamRepair {
     pub(crate) fn new(terms: RepairTerms) -> Self {
         Self {
@@ -47,6 +67,7 @@ impl StreamRepair {
             terms,
             texts: BTreeMap::new(),
             writer: Writer::default(),
+            late: BTreeMap::new(),
             waiting: Vec::new(),
             cut_call: false,
         }
@@ -55,6 +76,12 @@ impl StreamRepair {
     /// Takes a frame and its payload; what may leave is appended to `out`.
     pub(crate) fn frame(&mut self, frame: &Bytes, json: &str, out: &mut BytesMut) {
         let chunk = Value::parse(json).ok();
+        if let Some(several) = chunk.filter(|_| self.reads_text).and_then(apart) {
+            for json in several {
+                self.frame(&write_data(json.as_bytes()), &json, out);
+            }
+            return;
+        }
         let one = chunk.filter(|_| self.reads_text).and_then(|chunk| {
             self.writer.learn(chunk);
             self.read(chunk)
@@ -86,6 +113,7 @@ impl StreamRepair {
                 json: json.to_owned(),
                 text: one.text,
                 reasoning: one.reasoning,
+                calls: one.calls,
                 split: false,
             };
             state.hold(held);
@@ -101,12 +129,62 @@ impl StreamRepair {
             }
             self.leave(one.index, held, out);
         }
+        if one.calls && !exact && !(left && one.finish.is_none()) {
+            self.only_calls(one.index, frame, json, says_nothing && one.finish.is_none(), out);
+        }
         match (one.finish, reason) {
             (Some(finish), Some(reason)) if !exact || (reason != finish && !left) => {
+                self.settle(one.index, &finish, out);
                 self.finished(json, &reason, out);
             }
-            _ if !was_exact && says_nothing => self.normalise(frame.clone(), json, out),
+            _ if !was_exact && says_nothing && !one.calls => self.normalise(frame.clone(), json, out),
             _ => {}
+        }
+    }
+
+    /// The structured calls of a frame whose text goes its own way. `as_it_is`: there is nothing else in it.
+    fn only_calls(&mut self, choice: u64, frame: &Bytes, json: &str, as_it_is: bool, out: &mut BytesMut) {
+        if as_it_is {
+            return self.calls(choice, frame.clone(), json, out);
+        }
+        let Ok(mut chunk) = serde_json::from_str::<Json>(json) else { return };
+        if let Some(choice) = chunk.pointer_mut("/choices/0").and_then(Json::as_object_mut) {
+            let calls = choice.get("delta").and_then(|delta| delta.get("tool_calls")).cloned();
+            choice.insert("delta".to_owned(), json!({ "tool_calls": calls }));
+            choice.insert("finish_reason".to_owned(), Json::Null);
+        }
+        let json = chunk.to_string();
+        self.calls(choice, write_data(json.as_bytes()), &json, out);
+    }
+
+    /// A frame with structured calls. Behind calls in the text they wait, since they may be the same.
+    fn calls(&mut self, choice: u64, frame: Bytes, json: &str, out: &mut BytesMut) {
+        if !self.texts.get(&choice).is_some_and(ChoiceText::has_calls) {
+            return self.normalise(frame, json, out);
+        }
+        let late = self.late.entry(choice).or_insert_with(|| Some(Late::new(choice, &self.terms)));
+        match late {
+            None => self.normalise(frame, json, out),
+            Some(waiting) => {
+                if !waiting.take(frame, json.to_owned())
+                    && let Some(late) = late.take()
+                {
+                    late.into_frames()
+                        .into_iter()
+                        .for_each(|(frame, json)| self.normalise(frame, &json, out));
+                }
+            }
+        }
+    }
+
+    /// The choice ends: those that waited leave, unless they were in the text.
+    fn settle(&mut self, choice: u64, finish: &str, out: &mut BytesMut) {
+        let Some(Some(late)) = self.late.remove(&choice) else { return };
+        let found = self.texts.get(&choice).map(|text| text.found().to_vec());
+        for call in late.new_calls(finish, found.unwrap_or_default()) {
+            let (number, id) = self.normaliser.allot(choice, call.id, &call.name);
+            self.writer.call_start(choice, number, &id, &call.name, out);
+            self.writer.call_arguments(choice, number, &call.arguments, out);
         }
     }
 
@@ -145,6 +223,8 @@ impl StreamRepair {
         if held.split {
             self.writer.reasoning(choice, &held.reasoning, out);
             self.writer.text(choice, &held.text, out);
+        } else if held.calls {
+            self.calls(choice, held.frame, &held.json, out);
         } else {
             self.normalise(held.frame, &held.json, out);
         }

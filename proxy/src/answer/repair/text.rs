@@ -17,6 +17,8 @@ pub(super) struct Held {
     pub(super) json: String,
     pub(super) text: String,
     pub(super) reasoning: String,
+    /// It carries structured calls.
+    pub(super) calls: bool,
     /// Its beginning has left already, in a frame of our own.
     pub(super) split: bool,
 }
@@ -34,6 +36,8 @@ pub(super) struct ChoiceText {
     exact: bool,
     /// The parser's numbers of calls → those of the answer. `None`: a call that the backend has sent itself, too.
     calls: BTreeMap<usize, Option<usize>>,
+    /// Names and arguments of the calls that the text had.
+    found: Vec<(String, String)>,
     /// The answer was cut inside a call, of which nothing is left.
     cut: bool,
 }
@@ -47,6 +51,7 @@ impl ChoiceText {
             reasoning: String::new(),
             exact: true,
             calls: BTreeMap::new(),
+            found: Vec::new(),
             cut: false,
         }
     }
@@ -59,6 +64,16 @@ impl ChoiceText {
     /// Whether it was cut inside a call, of which nothing is left then.
     pub(super) fn is_cut(&self) -> bool {
         self.cut
+    }
+
+    /// Whether its text had calls.
+    pub(super) fn has_calls(&self) -> bool {
+        !self.found.is_empty()
+    }
+
+    /// Their names and arguments.
+    pub(super) fn found(&self) -> &[(String, String)] {
+        &self.found
     }
 
     pub(super) fn hold(&mut self, held: Held) {
@@ -174,11 +189,15 @@ impl ChoiceText {
                     }
                     let (number, id) = normaliser.allot(choice, id.clone(), name);
                     self.calls.insert(*index, Some(number));
+                    self.found.push((name.clone(), String::new()));
                     writer.call_start(choice, number, &id, name, out);
                 }
                 Event::CallArguments { index, text } => {
                     if let Some(Some(number)) = self.calls.get(index) {
                         writer.call_arguments(choice, *number, text, out);
+                        if let Some((_, arguments)) = self.found.last_mut() {
+                            arguments.push_str(text);
+                        }
                     }
                 }
                 Event::Note(Note::Markup(_)) => {}
