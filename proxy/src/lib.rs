@@ -16,6 +16,7 @@ mod call;
 pub mod cli;
 mod cliffs;
 mod config;
+mod deliver;
 mod discover;
 mod edits;
 mod error;

@@ -8,30 +8,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use switchback_parsers::chunk::Dialect;
 use switchback_parsers::message::Message;
 use switchback_parsers::request::ChatRequest;
 use switchback_policies::budget;
 use switchback_policies::client::Usage;
 use switchback_policies::decision::{Decision, Unserved, decide};
+use switchback_policies::demand::CutCalls;
 use switchback_policies::facts::{BackendFacts, Home, Images, PromptSize, RequestFacts, Speed};
 use switchback_policies::failover;
 
 use crate::admission;
-use crate::answer::relay::{AnswerStream, Silence};
+use crate::answer::relay::Silence;
 use crate::answer::rename::Rename;
 use crate::answer::repair::RepairTerms;
-use crate::answer::{Head, Out, Piece, stream_headers};
+use crate::answer::{Out, Piece};
 use crate::app::App;
 use crate::ask_again::{self, Asked};
-use crate::attempt::{Started, Terms, attempt};
-use crate::backend::client::ReplyBody;
-use crate::backend::decode::Decoder;
+use crate::attempt::{Terms, attempt};
 use crate::backend::{Backend, Work};
 use crate::call::Call;
 use crate::config::ModelName;
+use crate::deliver::{deliver, headers_of};
 use crate::edits;
 use crate::error::ApiError;
 use crate::identify::Client;
@@ -188,6 +186,7 @@ async fn serve(
                 request,
                 seed: call.id.clone(),
                 calls: app.config.repair.tool_calls,
+                keep_text: client.wishes.cut == CutCalls::Rescue,
                 thinking_open: false,
             },
         ),
@@ -233,7 +232,7 @@ async fn serve(
             Ok(started) => {
                 outcome.begins(backend.name());
                 app.sessions.settle(session, backend.name(), tokens);
-                relay(&asked, started, outcome, out).await;
+                deliver(&asked, started, outcome, out).await;
                 return Ok(());
             }
             Err(mut failure) => {
@@ -258,129 +257,4 @@ async fn serve(
         }
     }
     Err(retry.error())
-}
-
-/// Passes an answer on to its end.
-async fn relay(asked: &Asked<'_>, started: Started, outcome: &mut Outcome, out: &Out) {
-    let Asked { call, backend, place, .. } = asked;
-    // Who answers without showing tokens has read the prompt by now.
-    place.first_token();
-    let mut headers = headers_of(outcome, backend.name());
-    match started {
-        Started::Stream(stream, first) => {
-            headers.extend(stream_headers());
-            out.send(Piece::Head(Head { status: StatusCode::OK, headers })).await;
-            relay_stream(asked, *stream, first, outcome, out).await;
-        }
-        Started::Written { frames, usage, .. } => {
-            headers.extend(stream_headers());
-            backend.survived(place);
-            outcome.usage = usage;
-            out.send(Piece::Head(Head { status: StatusCode::OK, headers })).await;
-            out.data(frames).await;
-            outcome.ends(End::Answered, None);
-        }
-        Started::Whole { headers: passed, body, said, .. } => {
-            headers.extend(passed);
-            outcome.usage = said.usage;
-            outcome.ends(End::Answered, None);
-            backend.survived(place);
-            out.send(Piece::Whole(Head { status: StatusCode::OK, headers }, body)).await;
-        }
-        Started::Unread { head, body, unpack } => {
-            headers.extend(head.headers);
-            out.send(Piece::Head(Head { status: head.status, headers })).await;
-            relay_unread(call, *body, unpack, outcome, out).await;
-        }
-    }
-}
-
-async fn relay_stream(
-    asked: &Asked<'_>,
-    mut stream: AnswerStream,
-    first: Bytes,
-    outcome: &mut Outcome,
-    out: &Out,
-) {
-    let backend = asked.backend;
-    let mut look = asked.look();
-    let mut frames = first;
-    let failure = loop {
-        if let Some(note) = look.as_mut().and_then(|look| look.at(&frames)) {
-            outcome.adjusted.push(note.clone());
-            out.send(Piece::Adjusted(printable(&note))).await;
-        }
-        out.data(frames).await;
-        let next = stream.next_in_time(backend, asked.terms.silence.stall).await;
-        outcome.usage = stream.usage;
-        match next {
-            Ok(progress) => frames = progress.bytes,
-            Err(Ok(())) => {
-                backend.survived(asked.place);
-                return outcome.ends(End::Answered, None);
-            }
-            Err(Err(failure)) => break failure,
-        }
-    };
-    if stream.is_complete() {
-        // The finish reason was shown; only the usage or the end marker is missing.
-        out.data(stream.end_marker()).await;
-        return outcome.ends(End::Answered, None);
-    }
-    tracing::warn!(backend = backend.name(), fault = %failure.fault, detail = failure.detail, "answer cut");
-    outcome.failed(backend.name(), failure.fault);
-    backend.on_fault(failure.fault, asked.place);
-    let error = ApiError::answer_cut(backend.name(), failure.fault);
-    outcome.ends(End::Cut, Some(error.code));
-    out.send(Piece::Refused(error, HeaderMap::new())).await;
-}
-
-async fn relay_unread(
-    call: &Call,
-    mut body: ReplyBody,
-    mut unpack: Decoder,
-    outcome: &mut Outcome,
-    out: &Out,
-) {
-    loop {
-        let piece = match body.next().await {
-            None => match unpack.finish() {
-                Ok(()) => return outcome.ends(End::Answered, None),
-                Err(error) => Err(error.to_string()),
-            },
-            Some(Ok(piece)) => unpack.push(piece).map_err(|error| error.to_string()),
-            Some(Err(error)) => Err(error.to_string()),
-        };
-        match piece {
-            Ok(piece) => out.data(piece).await,
-            Err(detail) => {
-                tracing::warn!(id = call.id, detail, "answer cut");
-                outcome.ends(End::Cut, None);
-                return out.send(Piece::Broken).await;
-            }
-        }
-    }
-}
-
-/// What every answer says of itself.
-fn headers_of(outcome: &Outcome, backend: &str) -> HeaderMap {
-    let tokens =
-        outcome.measured.as_ref().map_or_else(|| "unknown".to_owned(), |measured| measured.size.to_string());
-    let reason = printable(&outcome.reason);
-    let adjusted = printable(&outcome.adjusted.join("; "));
-    let pairs = [
-        ("x-switchback-backend", backend),
-        ("x-switchback-tokens", &tokens),
-        ("x-switchback-reason", &reason),
-        ("x-switchback-adjusted", &adjusted),
-    ];
-    let pairs = pairs.into_iter().filter(|(_, value)| !value.is_empty());
-    let header =
-        |(name, value)| HeaderValue::from_str(value).ok().map(|value| (HeaderName::from_static(name), value));
-    pairs.filter_map(header).collect()
-}
-
-/// As much of a text as a header can hold.
-fn printable(text: &str) -> String {
-    text.chars().filter(|c| c.is_ascii() && !c.is_ascii_control()).take(500).collect()
 }

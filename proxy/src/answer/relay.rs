@@ -101,6 +101,11 @@ impl AnswerStream {
         self.repair.as_ref().is_some_and(StreamRepair::cut_call)
     }
 
+    /// The backend's text, if that is all that it said, and if it is kept.
+    pub(crate) fn said(&self) -> Option<&str> {
+        self.repair.as_ref().and_then(StreamRepair::said)
+    }
+
     /// What ends the stream for the client, if the backend has not sent it.
     pub(crate) fn end_marker(&self) -> Bytes {
         let missing = if self.done { None } else { self.dialect.end_marker() };

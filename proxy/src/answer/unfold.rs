@@ -8,7 +8,8 @@
 use bytes::{Bytes, BytesMut};
 use serde_json::{Map, Value as Json, json};
 use switchback_parsers::chunk::Dialect;
-use switchback_parsers::sse::write_data;
+use switchback_parsers::event::Folded;
+use switchback_parsers::sse::{SseFrame, write_data};
 
 /// Members of a message that are text, in the order in which they are shown.
 const TEXTS: [&str; 5] = ["reasoning_content", "reasoning", "reasoning_text", "content", "refusal"];
@@ -50,6 +51,25 @@ pub(crate) fn unfold(answer: &[u8], usage: bool) -> Option<Bytes> {
     }
     out.extend_from_slice(Dialect::Chat.end_marker().unwrap_or_default());
     Some(out.freeze())
+}
+
+/// What is still to be sent of a whole answer of which the text was shown: its further calls, and its end, which looks like `end`, the chunk that ended the part. `seed` makes ids for calls without one.
+pub(crate) fn rest(end: &SseFrame, shown: &Folded, whole: &Folded, seed: &str) -> BytesMut {
+    let mut out = BytesMut::new();
+    let data = end.data().unwrap_or_default();
+    let Ok(Json::Object(like)) = serde_json::from_slice::<Json>(&data) else { return out };
+    let mut write = |delta: Json, finish: Json| {
+        let choice = json!([{ "index": 0, "delta": delta, "finish_reason": finish }]);
+        frame(&like, "choices", choice, &mut out);
+    };
+    for (index, call) in whole.calls.iter().enumerate().skip(shown.calls.len()) {
+        let id = call.id.clone().unwrap_or_else(|| format!("call_{seed}_{index}"));
+        let function = json!({ "name": call.name, "arguments": call.arguments });
+        let call = json!({ "index": index, "id": id, "type": "function", "function": function });
+        write(json!({ "tool_calls": [call] }), Json::Null);
+    }
+    write(json!({}), whole.finish_reason.as_str().into());
+    out
 }
 
 fn frame(common: &Map<String, Json>, name: &str, value: Json, out: &mut BytesMut) {

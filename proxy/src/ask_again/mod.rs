@@ -6,6 +6,7 @@
 //! was shown, never twice, and never hold what no wish is about.
 
 mod question;
+mod rescue;
 
 use std::sync::Arc;
 
@@ -26,10 +27,11 @@ use crate::app::App;
 use crate::attempt::{Failure, Started, Terms, attempt};
 use crate::backend::{Backend, Place};
 use crate::call::Call;
-use crate::edits;
+use crate::edits::{self, Written};
 use crate::identify::Client;
 use crate::pipeline::Plan;
 use crate::record::Outcome;
+pub(crate) use rescue::{Look, Passing};
 
 /// The most that is held back, in bytes of frames; beyond that the answer leaves as it is.
 const HELD: usize = 1 << 20;
@@ -119,19 +121,6 @@ impl Watch {
     }
 }
 
-/// A look at an answer that passes.
-pub(crate) struct Look {
-    watch: Watch,
-    folded: Folded,
-}
-
-impl Look {
-    /// Looks at its next frames. At its end: what is wrong with its calls.
-    pub(crate) fn at(&mut self, frames: &Bytes) -> Option<String> {
-        if fold(&mut self.folded, frames.clone()) { self.watch.note(&self.folded) } else { None }
-    }
-}
-
 /// Lets an answer go on that is what was asked for; asks once more for one that is not.
 pub(crate) async fn settle(
     asked: &Asked<'_>,
@@ -161,14 +150,7 @@ pub(crate) async fn settle(
         }
         second => {
             if let Err(failure) = second {
-                tracing::warn!(
-                    id = asked.call.id,
-                    backend = asked.backend.name(),
-                    fault = %failure.fault,
-                    detail = failure.detail,
-                    "asking again failed",
-                );
-                asked.backend.on_fault(failure.fault, asked.place);
+                asked.failed(&failure);
             }
             outcome.adjusted.push(format!("{what}; the second answer was no better"));
             Ok(first.started)
@@ -177,11 +159,9 @@ pub(crate) async fn settle(
 }
 
 impl Asked<'_> {
-    /// For a stream that is on its way: none unless the client wants to know of invalid calls.
+    /// For a stream that is on its way.
     pub(crate) fn look(&self) -> Option<Look> {
-        let watch = Watch::of(self.call, self.client, self.terms)?;
-        let notes = watch.wishes.invalid == InvalidCalls::Note;
-        notes.then(|| Look { watch, folded: Folded::default() })
+        Watch::of(self.call, self.client, self.terms).and_then(Look::of)
     }
 
     fn facts(&self) -> Option<&BackendFacts> {
@@ -196,18 +176,42 @@ impl Asked<'_> {
         // A byte is a token at the most.
         let follow_up = prompt.expected().saturating_add(answer as u64).saturating_add(FOLLOW_UP);
         let limit = self.facts().and_then(BackendFacts::prompt_limit);
-        let asked = self.plan.facts.output;
-        let sent = self.choice.rules.iter().find_map(|rule| match rule {
-            Rule::LimitOutput(tokens) | Rule::RaiseOutput(tokens) => Some(*tokens),
-            _ => None,
-        });
-        let window = self.facts().and_then(|facts| facts.window);
-        let margin = self.app.config.answer.settings.margin;
         Means {
             follow_up: limit.is_none_or(|limit| follow_up <= limit),
             constrain: question::can_constrain(self.backend.engine()),
-            longer: sent.or(asked).and_then(|sent| budget::longer(sent, prompt, window, margin)),
+            longer: self.longer().map(|(_, longer)| longer),
         }
+    }
+
+    /// The output limit that was sent, and a larger one, tokens.
+    fn longer(&self) -> Option<(u64, u64)> {
+        let ruled = self.choice.rules.iter().find_map(|rule| match rule {
+            Rule::LimitOutput(tokens) | Rule::RaiseOutput(tokens) => Some(*tokens),
+            _ => None,
+        });
+        let sent = ruled.or(self.plan.facts.output)?;
+        let window = self.facts().and_then(|facts| facts.window);
+        let margin = self.app.config.answer.settings.margin;
+        budget::longer(sent, self.plan.facts.prompt, window, margin).map(|longer| (sent, longer))
+    }
+
+    /// A second question as the backend gets it.
+    fn written(&self, call: &Call) -> Written {
+        let config = &self.app.config;
+        let base = edits::base(call, self.client, config.strip_volatile, config.repair);
+        edits::write(call, self.backend, self.choice, &base, self.ask_usage, config.repair)
+    }
+
+    /// The second question failed: no reason to lose the first answer, but a fault of the backend.
+    fn failed(&self, failure: &Failure) {
+        tracing::warn!(
+            id = self.call.id,
+            backend = self.backend.name(),
+            fault = %failure.fault,
+            detail = failure.detail,
+            "asking again failed",
+        );
+        self.backend.on_fault(failure.fault, self.place);
     }
 
     /// The second question.
@@ -233,9 +237,7 @@ impl Asked<'_> {
 
     /// Asks it, and waits for the whole answer.
     async fn ask(&self, watch: &Watch, call: &Call) -> Result<Held, Failure> {
-        let config = &self.app.config;
-        let base = edits::base(call, self.client, config.strip_volatile, config.repair);
-        let written = edits::write(call, self.backend, self.choice, &base, self.ask_usage, config.repair);
+        let written = self.written(call);
         let started = attempt(self.backend, call, written.body, self.terms, self.place).await?;
         hold(self, watch, started, true).await
     }
@@ -292,14 +294,12 @@ fn finished(watch: &Watch, folded: Folded, cut_call: bool, started: Started) -> 
     Held::Finished(Box::new(Finished { started, folded, facts, wrong }))
 }
 
-/// Adds whole frames to a message; true when they end it.
-fn fold(folded: &mut Folded, frames: Bytes) -> bool {
+/// Adds whole frames to a message.
+fn fold(folded: &mut Folded, frames: Bytes) {
     let mut decoder = SseDecoder::new();
-    let mut ends = false;
     if decoder.push(frames).is_ok() {
         while let Some(frame) = decoder.next_frame() {
-            ends |= folded.add_frame(&frame);
+            folded.add_frame(&frame);
         }
     }
-    ends
 }

@@ -91,6 +91,25 @@ pub(super) fn longer(request: &ChatRequest, tokens: u64, edits: &mut Edits) {
     set_output(request, tokens, |limit| limit < tokens, edits);
 }
 
+/// The answer goes on behind this text, for so many tokens, as text: not streamed, and not parsed there.
+pub(super) fn continued(request: &ChatRequest, text: &str, tokens: u64, edits: &mut Edits) {
+    let root = request.root();
+    if let Some(messages) = root.get("messages") {
+        edits.push(messages, json!({ "role": "assistant", "content": text }).to_string());
+    }
+    for (member, value) in [
+        ("stream", "false"),
+        ("continue_final_message", "true"),
+        // vLLM refuses the one without the other.
+        ("add_generation_prompt", "false"),
+        ("tool_choice", "\"none\""),
+    ] {
+        edits.set(root, member, value);
+    }
+    edits.remove(root, "stream_options");
+    set_output(request, tokens, |_| true, edits);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,6 +13,7 @@ mod whole;
 use std::sync::Arc;
 
 use switchback_parsers::calls::ChunkNormaliser;
+use switchback_parsers::event::Folded;
 use switchback_parsers::json::Value;
 use switchback_parsers::request::ChatRequest;
 use switchback_parsers::schema::ToolSet;
@@ -29,6 +30,8 @@ pub(crate) struct RepairTerms {
     pub(crate) seed: String,
     /// Calls are repaired.
     pub(crate) calls: bool,
+    /// The text is kept, so that it can be continued.
+    pub(crate) keep_text: bool,
     /// The prompt has already opened the thought, and nobody has split it from the text.
     pub(crate) thinking_open: bool,
 }
@@ -52,6 +55,15 @@ impl RepairTerms {
         let options = self.options();
         let may_call = !options.tools.is_empty() && options.tool_choice != ToolChoice::None;
         may_call || self.thinking_open
+    }
+
+    /// A whole text, with the finish reason for the client.
+    pub(crate) fn read(&self, text: &str, finish: &str) -> Folded {
+        let mut parser = self.parser();
+        let mut events = parser.push(text);
+        let (last, finish_reason) = parser.finish(finish);
+        events.extend(last);
+        Folded { finish_reason, ..Folded::of(events) }
     }
 
     fn normaliser(&self) -> ChunkNormaliser {

@@ -30,6 +30,8 @@ pub(crate) struct StreamRepair {
     waiting: Vec<Bytes>,
     /// What was cut inside a call has left.
     cut_call: bool,
+    /// All text of the first choice, as long as there is nothing else in the answer, and if it is kept.
+    said: Option<String>,
 }
 
 /// What a chunk with one choice says.
@@ -62,6 +64,7 @@ fn apart(chunk: Value<'_>) -> Option<Vec<String>> {
 impl StreamRepair {
     pub(crate) fn new(terms: RepairTerms) -> Self {
         Self {
+            said: (terms.keep_text && !terms.thinking_open).then(String::new),
             reads_text: terms.reads_text(),
             normaliser: terms.normaliser(),
             terms,
@@ -87,6 +90,12 @@ impl StreamRepair {
             self.read(chunk)
         });
         let Some(one) = one else { return self.normalise(frame.clone(), json, out) };
+        match &mut self.said {
+            Some(said) if !one.calls && one.reasoning.is_empty() && one.index == 0 => {
+                said.push_str(&one.text)
+            }
+            said => *said = None,
+        }
         let terms = &self.terms;
         let state = self.texts.entry(one.index).or_insert_with(|| ChoiceText::new(terms.parser()));
         let mut events = Vec::new();
@@ -210,6 +219,11 @@ impl StreamRepair {
     /// Whether a choice was cut inside a call that came as text, of which nothing was shown.
     pub(crate) fn cut_call(&self) -> bool {
         self.cut_call || self.texts.values().any(ChoiceText::is_cut)
+    }
+
+    /// The backend's text, if that is all that it said, and if it is kept.
+    pub(crate) fn said(&self) -> Option<&str> {
+        self.said.as_deref()
     }
 
     /// Lets such parts leave.
