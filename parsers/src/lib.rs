@@ -16,6 +16,7 @@ pub mod history;
 pub mod json;
 pub mod json_repair;
 pub mod message;
+pub mod needs;
 pub mod prompt;
 pub mod reasoning;
 pub mod request;

@@ -15,7 +15,7 @@
 //! | `host_not_allowed`, `origin_not_allowed` | 403 | a web page or a name that this proxy was not opened for |
 //! | `not_found`, `method_not_allowed` | 404, 405 | no such path, or not with that method |
 //! | `images_not_supported` | 400 | no backend reads images |
-//! | `overflow_loop` | 400 | the session overflowed again and again |
+//! | `overflow_loop`, `failure_loop` | 400 | the session overflowed, or failed, again and again |
 //! | `refused_by_backend` | 400 | a backend found a mistake in the request; its words follow |
 //! | `no_backend` | 503 | nobody who could serve this is up |
 //! | `queue_full`, `wait_too_long` | 503 | no place at a backend within the bounds; `Retry-After` is the expected wait |
@@ -27,6 +27,7 @@
 //! | `answer_cut` | in a stream | the backend failed after content was shown |
 
 mod admission;
+mod presentable;
 
 use axum::response::Response;
 use bytes::Bytes;
@@ -35,6 +36,7 @@ use serde::Serialize;
 use switchback_parsers::chunk::Dialect;
 use switchback_policies::failover::Fault;
 
+use self::presentable::presentable;
 use crate::answer::body::{Body, full};
 
 /// An error as a client gets it.
@@ -211,6 +213,16 @@ impl ApiError {
             .hint("start a new conversation, or use a backend with a larger window")
     }
 
+    /// A session that failed again and again. Not a 5xx: the client would send the same prompt again.
+    pub(crate) fn failure_loop(count: usize, seconds: u64) -> Self {
+        let message = format!(
+            "this session failed {count} times within {seconds} s; it is stopped here, so that the same prompt is not read \
+             again and again"
+        );
+        Self::invalid(StatusCode::BAD_REQUEST, "failure_loop", message)
+            .hint("look at the backends' logs, and send it again then")
+    }
+
     /// Only images stand in the way.
     pub(crate) fn images_not_supported() -> Self {
         Self::invalid(
@@ -293,6 +305,11 @@ impl ApiError {
         self.code == "context_length_exceeded"
     }
 
+    /// Whether backends read the prompt for it in vain.
+    pub(crate) fn cost_a_prefill(&self) -> bool {
+        matches!(self.code, "backend_failed" | "backend_timeout")
+    }
+
     /// The error object's JSON, without its envelope.
     fn object(&self) -> Vec<u8> {
         let object = ErrorObject {
@@ -312,13 +329,16 @@ impl ApiError {
         frame.into()
     }
 
-    /// As a whole response. Anthropic's clients want a `type` beside the error.
-    pub(crate) fn response(&self, dialect: Option<Dialect>) -> Response<Body> {
-        let object = self.object();
+    /// As a whole body. Anthropic's clients want a `type` beside the error.
+    pub(crate) fn body(&self, dialect: Option<Dialect>) -> Bytes {
         let start: &[u8] =
             if dialect == Some(Dialect::Messages) { br#"{"type":"error","error":"# } else { br#"{"error":"# };
-        let body = [start, &object, b"}"].concat();
-        let mut response = Response::new(full(body.into()));
+        [start, &self.object(), b"}"].concat().into()
+    }
+
+    /// As a whole response.
+    pub(crate) fn response(&self, dialect: Option<Dialect>) -> Response<Body> {
+        let mut response = Response::new(full(self.body(dialect)));
         *response.status_mut() = self.status;
         response.extensions_mut().insert(Refused { code: self.code, message: self.words.message.clone() });
         let headers = response.headers_mut();
@@ -340,47 +360,5 @@ impl ApiError {
     /// For the log: one line.
     pub(crate) fn message(&self) -> &str {
         &self.words.message
-    }
-}
-
-/// A backend's words without what is only its operator's business: no traceback, path, address or key, and not too long.
-fn presentable(message: &str) -> String {
-    const LONGEST: usize = 600;
-    let message = message.split("Traceback").next().unwrap_or_default();
-    let mut shown = String::new();
-    for word in message.split_whitespace() {
-        let bare = word.trim_start_matches(|c: char| c.is_ascii_punctuation() && c != '/');
-        let masked = if word.contains("://") {
-            "<url>"
-        } else if bare.starts_with('/') && bare[1..].contains('/') {
-            "<path>"
-        } else if bare.starts_with("sk-") || word.contains("EngineCore") {
-            "<hidden>"
-        } else {
-            word
-        };
-        if shown.len() + masked.len() > LONGEST {
-            shown.push_str(" …");
-            break;
-        }
-        if !shown.is_empty() {
-            shown.push(' ');
-        }
-        shown.push_str(masked);
-    }
-    shown
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_backends_words_are_shown_without_its_insides() {
-        let told = "bad value in '/srv/app/x.py' at http://10.0.0.5:8000/v1 (sk-abc123)\nTraceback (most recent call last):";
-        assert_eq!(presentable(told), "bad value in <path> at <url> <hidden>");
-        let plain = "1 validation error: temperature must be non-negative, got -5.0 tokens/s";
-        assert_eq!(presentable(plain), plain);
-        assert!(presentable(&"x ".repeat(5000)).len() < 700);
     }
 }

@@ -5,21 +5,26 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use http::HeaderMap;
 use serde_json::Value as Json;
 use switchback_parsers::chunk::Dialect;
 use switchback_parsers::json::Value;
+use switchback_parsers::needs::Need;
 use switchback_parsers::request::ChatRequest;
 use switchback_policies::admission::Allowance;
 use switchback_policies::client::{
-    self, BodyClues, CapField, Class, Clues, Dialect as Speaks, KeepAlive, OutputCap, Profile,
+    self, BodyClues, CapField, Class, Clues, Dialect as Speaks, KeepAlive, OnOverflow, OutputCap, Profile,
     ReasoningField, Recognised, Usage,
 };
 use switchback_policies::demand::Wishes;
 
 use crate::call::Call;
-use crate::config::{ClientRule, Config};
+use crate::config::{ClientRule, Config, Sampling};
+
+/// When blanks begin for a client of which nobody knows how long it waits.
+const BLANKS_AFTER: Duration = Duration::from_secs(60);
 
 /// The client of one request.
 #[derive(Clone, Debug)]
@@ -36,6 +41,10 @@ pub(crate) struct Client {
     pub(crate) keep_alive: KeepAlive,
     pub(crate) usage: Usage,
     pub(crate) reasoning: ReasoningField,
+    /// What it does when told that a prompt is too long.
+    pub(crate) on_overflow: OnOverflow,
+    /// When a plain answer that has not come is announced by blanks; `None`: never, it may not read that.
+    pub(crate) blanks: Option<Duration>,
     /// The client's own name for the conversation.
     pub(crate) conversation: Option<String>,
     /// Positions of the backends that it may use, in its order; `None`: the model's.
@@ -50,8 +59,10 @@ pub(crate) struct Client {
     pub(crate) min_output: Option<u64>,
     /// What becomes of calls that are wrong, missing or cut.
     pub(crate) wishes: Wishes,
-    /// Members that replace the client's own, with their JSON.
-    pub(crate) sampling: Vec<(String, String)>,
+    /// Needs of backends that are not met for it.
+    pub(crate) needs_off: Vec<Need>,
+    /// Members that replace the client's own, or bound them.
+    pub(crate) sampling: Vec<(String, Sampling)>,
 }
 
 /// Finds out who calls. `key`: the operator's name of the key that the request came with.
@@ -77,6 +88,8 @@ pub(crate) fn identify(config: &Config, call: &Call, key: Option<&str>) -> Clien
         keep_alive: profile.keep_alive,
         usage: config.answer.usage.unwrap_or(profile.usage),
         reasoning: config.answer.reasoning.unwrap_or(profile.reasoning),
+        on_overflow: profile.on_overflow,
+        blanks: profile.blanks.then(|| blanks_after(profile)),
         conversation: profile.conversation(&clues).map(str::to_owned),
         backends: None,
         order: Vec::new(),
@@ -84,6 +97,7 @@ pub(crate) fn identify(config: &Config, call: &Call, key: Option<&str>) -> Clien
         no_limit_at: profile.no_limit_at,
         min_output: None,
         wishes: Wishes::default(),
+        needs_off: Vec::new(),
         sampling: Vec::new(),
     };
     match config.clients.iter().find(|rule| matches(rule, &clues, profile, key)) {
@@ -104,6 +118,12 @@ impl Client {
             keep_alive: rule.keep_alive.unwrap_or(self.keep_alive),
             usage: rule.usage.unwrap_or(self.usage),
             reasoning: rule.reasoning.unwrap_or(self.reasoning),
+            on_overflow: self.on_overflow,
+            blanks: match rule.blanks {
+                Some(true) => Some(self.blanks.unwrap_or(BLANKS_AFTER)),
+                Some(false) => None,
+                None => self.blanks,
+            },
             conversation: self.conversation,
             backends: rule.backends.clone(),
             order: rule.order.clone(),
@@ -111,6 +131,7 @@ impl Client {
             no_limit_at: self.no_limit_at,
             min_output: rule.min_output,
             wishes: rule.wishes,
+            needs_off: rule.needs_off.clone(),
             sampling: rule.sampling.clone(),
         }
     }
@@ -125,6 +146,11 @@ impl Client {
     pub(crate) fn under_name(self, config: &Config, name: &str) -> Option<Self> {
         config.clients.iter().find(|rule| rule.name == name).map(|rule| self.under(rule))
     }
+}
+
+/// The third part of what the client bears: as long as nothing was sent, a failure keeps its true status.
+fn blanks_after(profile: &Profile) -> Duration {
+    profile.silence.map_or(BLANKS_AFTER, |silence| silence / 3)
 }
 
 fn matches(rule: &ClientRule, clues: &Clues<'_>, profile: &Profile, key: Option<&str>) -> bool {

@@ -20,6 +20,7 @@ mod deliver;
 mod discover;
 mod edits;
 mod error;
+mod facts;
 mod form;
 mod guard;
 mod handlers;

@@ -13,6 +13,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde_json::Value;
 use switchback_parsers::chunk::Dialect;
 use switchback_parsers::diagnosis::Engine;
+use switchback_parsers::needs::Need;
 use switchback_parsers::prompt::{self, Normalisation, PromptCounter, TokenCount};
 use switchback_parsers::request::ChatRequest;
 use switchback_policies::facts::{BackendFacts, PromptSize};
@@ -21,6 +22,7 @@ use tokio::sync::watch;
 use crate::backend::{Backend, headers};
 use crate::call::Call;
 use crate::config::Model;
+use crate::edits;
 
 /// How long a backend may take to count. vLLM needs 0.6 s for 125,000 tokens.
 const COUNT_WITHIN: Duration = Duration::from_secs(5);
@@ -140,7 +142,7 @@ pub(crate) async fn measure(
     let bounds = size(prompt::bounds(request));
     let counted = |size: PromptSize, how: How| Measured { size, least: bounds.low().min(size.high()), how };
     if let Some(counter) = vocabularies.get(model)
-        && let Some(size) = by_vocabulary(counter, request.clone(), call.endpoint.dialect, backends).await
+        && let Some(size) = by_vocabulary(counter, call, request, backends).await
     {
         return counted(size, How::Vocabulary);
     }
@@ -152,7 +154,8 @@ pub(crate) async fn measure(
     });
     if !fits_all {
         for backend in backends.iter().filter(|backend| !backend.state().is_gone()) {
-            if let Some(tokens) = by_backend(backend, call, request).await {
+            let request = edits::readable(call, request, &backend.needs());
+            if let Some(tokens) = by_backend(backend, call, &request).await {
                 return counted(PromptSize::Exact(tokens), How::Backend);
             }
         }
@@ -170,16 +173,20 @@ fn size(count: TokenCount) -> PromptSize {
 /// The larger of what the engines among the backends will see: they render the same request differently.
 async fn by_vocabulary(
     counter: Arc<PromptCounter>,
-    request: Arc<ChatRequest>,
-    dialect: Option<Dialect>,
+    call: &Call,
+    request: &Arc<ChatRequest>,
     backends: &[Arc<Backend>],
 ) -> Option<PromptSize> {
-    let mut kinds: Vec<Normalisation> =
-        backends.iter().map(|backend| normalisation(backend.engine())).collect();
+    let mut kinds: Vec<(Normalisation, Vec<Need>)> =
+        backends.iter().map(|backend| (normalisation(backend.engine()), backend.needs())).collect();
     kinds.dedup();
+    let mut seen: Vec<(Normalisation, Arc<ChatRequest>)> =
+        kinds.into_iter().map(|(kind, needs)| (kind, edits::readable(call, request, &needs))).collect();
+    seen.dedup_by(|one, other| one.0 == other.0 && Arc::ptr_eq(&one.1, &other.1));
+    let (dialect, request) = (call.endpoint.dialect, request.clone());
     let counting = tokio::task::spawn_blocking(move || match dialect {
         Some(Dialect::Chat) => {
-            let counts = kinds.into_iter().map(|kind| counter.count_chat(&request, kind).map(size));
+            let counts = seen.into_iter().map(|(kind, request)| counter.count_chat(&request, kind).map(size));
             counts
                 .collect::<Result<Vec<_>, _>>()
                 .map(|counts| counts.into_iter().max_by_key(|size| size.high()))

@@ -9,14 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use switchback_parsers::chunk::Dialect;
-use switchback_parsers::message::Message;
-use switchback_parsers::request::ChatRequest;
 use switchback_policies::budget;
 use switchback_policies::client::Usage;
-use switchback_policies::decision::{Decision, Unserved, decide};
+use switchback_policies::decision::{Decision, Settings, Unserved, decide};
 use switchback_policies::demand::CutCalls;
-use switchback_policies::facts::{BackendFacts, Home, Images, PromptSize, RequestFacts, Speed};
+use switchback_policies::facts::{BackendFacts, Home, PromptSize, RequestFacts, Speed};
 use switchback_policies::failover;
+use switchback_policies::session::Circle;
 
 use crate::admission;
 use crate::answer::relay::Silence;
@@ -32,6 +31,7 @@ use crate::config::ModelName;
 use crate::deliver::{deliver, headers_of};
 use crate::edits;
 use crate::error::ApiError;
+use crate::facts;
 use crate::identify::Client;
 use crate::measure::{Measured, measure};
 use crate::models::{self, Target};
@@ -66,6 +66,8 @@ pub(crate) async fn run(app: Arc<App>, call: Call, client: Client, out: Out) {
     if let Err(error) = result {
         if error.is_overflow() {
             app.sessions.overflowed(session, app.now());
+        } else if error.cost_a_prefill() {
+            app.sessions.failed(session, app.now());
         }
         outcome.ends(End::Refused, Some(error.code));
         if outcome.reason.is_empty() {
@@ -79,8 +81,12 @@ pub(crate) async fn run(app: Arc<App>, call: Call, client: Client, out: Out) {
 /// Measures and decides, without sending anything but a count.
 pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) -> Result<Plan, ApiError> {
     let arrival = app.sessions.arrive(session, app.now());
-    if let Arrival::Loops(limit) = arrival {
-        return Err(ApiError::overflow_loop(limit.count, limit.within.as_secs()));
+    if let Arrival::Loops(circle, limit) = arrival {
+        let (count, seconds) = (limit.count, limit.within.as_secs());
+        return Err(match circle {
+            Circle::Overflows => ApiError::overflow_loop(count, seconds),
+            Circle::Failures => ApiError::failure_loop(count, seconds),
+        });
     }
     let Target { backends, model } =
         models::resolve(app, call.model.as_deref())?.only(client.backends.as_deref(), &client.order)?;
@@ -98,20 +104,22 @@ pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) 
         prompt: measured.size,
         output,
         output_floor: budget::floor(output, agent, client.no_limit_at, client.min_output),
-        streams_required: call.stream && call.request.as_deref().is_some_and(requires_call),
-        images: call.request.as_deref().map(images_of).unwrap_or_default(),
+        streams_required: call.stream && call.request.as_deref().is_some_and(facts::requires_call),
+        images: call.request.as_deref().map(facts::images_of).unwrap_or_default(),
         home: home(app, session, &backends, measured.size),
         agent,
         class: client.class,
         may_fill: arrival == Arrival::MayFill,
-        turns: call.request.as_deref().map_or(1, turns_of),
-        pictures: call.request.as_deref().map_or(0, pictures_of),
+        turns: call.request.as_deref().map_or(1, facts::turns_of),
+        pictures: call.request.as_deref().map_or(0, facts::pictures_of),
     };
     if let Some(limit) = client.max_prompt.filter(|limit| facts.prompt.low() > *limit) {
         let hint = format!("client {} may send prompts of {limit} tokens", client.name);
         return Err(ApiError::context_length_exceeded(facts.prompt.expected(), limit, Some(hint)));
     }
-    let decision = decide(&facts, &backend_facts, app.config.answer.settings);
+    let settings =
+        Settings { headroom: headroom(app, client, agent, &backend_facts), margin: app.config.answer.margin };
+    let decision = decide(&facts, &backend_facts, settings);
     match decision.unserved(&facts) {
         Some(Unserved::TooLong { tokens, limit }) => Err(ApiError::context_length_exceeded(
             tokens,
@@ -123,32 +131,11 @@ pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) 
     }
 }
 
-/// Pictures after the last answer are what is asked about; those before it have been looked at.
-fn images_of(request: &ChatRequest) -> Images {
-    let mut images = Images::None;
-    for message in request.messages() {
-        if message.has_image() {
-            images = Images::New;
-        } else if images == Images::New && message.role().as_deref() == Some("assistant") {
-            images = Images::Old;
-        }
-    }
-    images
-}
-
-/// Turns of the conversation: those that were answered, and this one.
-fn turns_of(request: &ChatRequest) -> u64 {
-    let answered = |message: &Message<'_>| message.role().as_deref() == Some("assistant");
-    request.messages().filter(answered).count() as u64 + 1
-}
-
-fn pictures_of(request: &ChatRequest) -> u64 {
-    request.messages().map(|message| message.images().count() as u64).sum()
-}
-
-/// It must answer with a call, whichever.
-fn requires_call(request: &ChatRequest) -> bool {
-    request.root().get("tool_choice").is_some_and(|choice| choice.as_str().as_deref() == Some("required"))
+/// What an ordinary turn leaves free: as configured, else as much as this client's compaction call needs.
+fn headroom(app: &App, client: &Client, agent: bool, backends: &[BackendFacts]) -> u64 {
+    let longest = || backends.iter().filter_map(BackendFacts::prompt_limit).max().unwrap_or(0);
+    let of_client = || if agent { client.on_overflow.headroom(longest()) } else { 0 };
+    app.config.answer.headroom.unwrap_or_else(of_client)
 }
 
 /// Where the conversation was answered last, among the backends that may answer it now.
@@ -210,7 +197,7 @@ async fn serve(
             sentence = format!("{sentence}; {grant}");
         }
         outcome.reason = format!("{sentence}; client {}: {}", client.name, client.because);
-        let written = edits::write(call, backend, choice, &base, ask_usage, app.config.repair);
+        let written = edits::write(call, client, backend, choice, &base, ask_usage, app.config.repair);
         outcome.adjusted = written.adjusted;
         outcome.waited += grant.waited;
         let output = plan.backend_facts[choice.candidate.backend].expected_output(&plan.facts);
@@ -233,6 +220,11 @@ async fn serve(
                 outcome.begins(backend.name());
                 app.sessions.settle(session, backend.name(), tokens);
                 deliver(&asked, started, outcome, out).await;
+                match outcome.end() {
+                    End::Answered => app.sessions.answered(session),
+                    End::Cut => app.sessions.failed(session, app.now()),
+                    End::Refused | End::Left => {}
+                }
                 return Ok(());
             }
             Err(mut failure) => {

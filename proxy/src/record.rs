@@ -100,6 +100,11 @@ impl Outcome {
         self.first_content = Some(self.accepted.elapsed());
     }
 
+    /// How it has ended, so far.
+    pub(crate) fn end(&self) -> End {
+        self.end
+    }
+
     /// It came to an end that is not the client's leaving.
     pub(crate) fn ends(&mut self, end: End, code: Option<&'static str>) {
         self.end = end;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use moka::sync::Cache;
 use parking_lot::Mutex;
-use switchback_policies::session::{LoopLimit, Session};
+use switchback_policies::session::{Circle, LoopLimit, Session};
 
 use crate::call::Call;
 use crate::identify::Client;
@@ -18,7 +18,7 @@ use crate::identify::Client;
 /// What is remembered of one.
 #[derive(Debug, Default)]
 struct Remembered {
-    overflows: Session,
+    course: Session,
     /// The backend that answered last, and the tokens of the conversation then.
     home: Option<(String, u64)>,
 }
@@ -75,16 +75,29 @@ impl Sessions {
     pub(crate) fn arrive(&self, key: u64, now: Duration) -> Arrival {
         let Some(session) = self.known.get(&key) else { return Arrival::Usual };
         let mut session = session.lock();
-        let session = &mut session.overflows;
-        if session.loops(now, self.limit) {
-            return Arrival::Loops(self.limit);
+        let course = &mut session.course;
+        match course.circle(now, self.limit) {
+            Some(circle) => Arrival::Loops(circle, self.limit),
+            None if course.may_fill() => Arrival::MayFill,
+            None => Arrival::Usual,
         }
-        if session.may_fill() { Arrival::MayFill } else { Arrival::Usual }
     }
 
     /// It was refused as too long.
     pub(crate) fn overflowed(&self, key: u64, now: Duration) {
-        self.known.get_with(key, Arc::default).lock().overflows.overflowed(now, self.limit);
+        self.known.get_with(key, Arc::default).lock().course.overflowed(now, self.limit);
+    }
+
+    /// It cost a prefill and got no whole answer.
+    pub(crate) fn failed(&self, key: u64, now: Duration) {
+        self.known.get_with(key, Arc::default).lock().course.failed(now, self.limit);
+    }
+
+    /// It was answered to its end.
+    pub(crate) fn answered(&self, key: u64) {
+        if let Some(session) = self.known.get(&key) {
+            session.lock().course.answered();
+        }
     }
 
     /// The backend that answered the session last, and the tokens that it is likely to remember.
@@ -104,6 +117,6 @@ pub(crate) enum Arrival {
     Usual,
     /// The one before it was refused as too long: this one may use the headroom.
     MayFill,
-    /// It overflowed again and again.
-    Loops(LoopLimit),
+    /// The same went wrong again and again.
+    Loops(Circle, LoopLimit),
 }

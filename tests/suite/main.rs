@@ -15,4 +15,6 @@ mod house;
 mod probing;
 mod repair_corpus;
 mod repairing;
+mod requests;
 mod routing;
+mod sessions;

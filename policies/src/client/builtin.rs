@@ -31,6 +31,7 @@ pub const PLAIN: Profile = Profile {
     reasoning: ReasoningField::Either,
     no_limit_at: None,
     on_overflow: OnOverflow::Unknown,
+    blanks: false,
     side_traffic: &[],
     first_turn: None,
     needs_window: None,
@@ -244,7 +245,7 @@ pub static BUILTIN: &[Profile] = &[
         signs: &[guessed(&[
             OnlyTools(&["bash"]), NoCap, Streamed(false), Header("x-stainless-raw-response", Is("true")),
         ])],
-        first_turn: Some(800), silence: seconds(600),
+        first_turn: Some(800), silence: seconds(600), blanks: true,
         ..PLAIN
     },
     // Captured: 0.19.0.
@@ -269,7 +270,7 @@ pub static BUILTIN: &[Profile] = &[
         tools: &["terminal", "file_editor", "task_tracker", "task", "finish", "think"],
         session: &[SessionSource::PromptCacheKey],
         on_overflow: Compacts,
-        first_turn: Some(8_800), silence: seconds(300),
+        first_turn: Some(8_800), silence: seconds(300), blanks: true,
         ..PLAIN
     },
     // Read: source of August 2026, internal/agent/agent.go. It knows the error; what it does then was not seen.
@@ -370,7 +371,7 @@ pub static BUILTIN: &[Profile] = &[
     Profile {
         id: "sdk:openai-js", name: "OpenAI SDK for JavaScript",
         signs: &[library(&[UserAgent("OpenAI/JS ")]), library(&[Header("x-stainless-lang", Is("js"))])],
-        silence: seconds(600),
+        silence: seconds(600), blanks: true,
         ..PLAIN
     },
     Profile {
@@ -385,7 +386,7 @@ pub static BUILTIN: &[Profile] = &[
     Profile {
         id: "sdk:openai-python", name: "OpenAI SDK for Python",
         signs: &[library(&[UserAgent("OpenAI/Python ")]), library(&[Header("x-stainless-lang", Is("python"))])],
-        silence: seconds(600),
+        silence: seconds(600), blanks: true,
         ..PLAIN
     },
     PLAIN,

@@ -33,6 +33,8 @@ pub struct Profile {
     pub no_limit_at: Option<u64>,
     /// What it does when told that the prompt is too long.
     pub on_overflow: OnOverflow,
+    /// It reads a plain answer behind leading blanks, so that these can keep it waiting.
+    pub blanks: bool,
     /// Requests that nobody waits for.
     pub side_traffic: &'static [SideTraffic],
     /// Length of a first turn in tokens (system prompt, tools, a short question), ±25 %: what to expect before counting.
@@ -138,6 +140,19 @@ pub enum OnOverflow {
     Stops,
     /// Nobody looked.
     Unknown,
+}
+
+impl OnOverflow {
+    /// Tokens that an agent's ordinary turn leaves free below the longest prompt that any backend takes, so that the compaction
+    /// call still fits: it was seen to be up to 6.5 KB larger than the refused request. Never more than an eighth.
+    #[must_use]
+    pub fn headroom(self, longest: u64) -> u64 {
+        const ROOM: u64 = 3_000;
+        match self {
+            Self::Compacts => ROOM.min(longest / 8),
+            Self::Drops | Self::Stops | Self::Unknown => 0,
+        }
+    }
 }
 
 /// A kind of request that nobody waits for.

@@ -149,7 +149,8 @@ impl From<Step> for String {
     }
 }
 
-/// Steps that are used up one per inference request, in the order of arrival, and what comes after them.
+/// Steps that are used up one per inference request, in the order of arrival, and what comes after them. Agents ask for titles
+/// and the like beside their turns, without tools: `aside` keeps those from taking the turns' steps.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Script {
@@ -157,16 +158,22 @@ pub struct Script {
     pub steps: VecDeque<Step>,
     /// What each request gets when no step is left.
     pub then: Step,
+    /// What requests without tools get; none: they take steps like all others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aside: Option<Step>,
 }
 
 impl Script {
     /// These steps, then `ok` for ever.
     pub fn new(steps: impl IntoIterator<Item = Step>) -> Self {
-        Self { steps: steps.into_iter().collect(), then: Step::Ok }
+        Self { steps: steps.into_iter().collect(), ..Self::default() }
     }
 
     /// The step of the next request.
-    pub(crate) fn take(&mut self) -> Step {
+    pub(crate) fn take(&mut self, has_tools: bool) -> Step {
+        if let Some(aside) = self.aside.as_ref().filter(|_| !has_tools) {
+            return aside.clone();
+        }
         self.steps.pop_front().unwrap_or_else(|| self.then.clone())
     }
 }
@@ -220,7 +227,14 @@ mod tests {
     fn steps_are_used_once_each_then_the_default_remains() {
         let mut script: Script =
             serde_json::from_str(r#"{"steps": ["empty", "http:500"], "then": "say x"}"#).unwrap();
-        let taken: Vec<_> = (0..4).map(|_| script.take().to_string()).collect();
+        let taken: Vec<_> = (0..4).map(|_| script.take(false).to_string()).collect();
         assert_eq!(taken, ["empty", "http:500", "say x", "say x"]);
+    }
+    #[test]
+    fn a_request_without_tools_takes_no_step_where_it_has_one_of_its_own() {
+        let mut script: Script =
+            serde_json::from_str(r#"{"steps": ["dead"], "aside": "say title"}"#).unwrap();
+        let taken: Vec<_> = [false, true, true].map(|tools| script.take(tools).to_string()).into();
+        assert_eq!(taken, ["say title", "dead", "ok"]);
     }
 }

@@ -11,6 +11,7 @@ use switchback_policies::client::KeepAlive;
 use crate::call::Call;
 
 const COMMENT: Bytes = Bytes::from_static(b":\n\n");
+const BLANK: Bytes = Bytes::from_static(b" ");
 const PING: Bytes = Bytes::from_static(b"event: ping\ndata: {\"type\":\"ping\"}\n\n");
 
 /// One client's word for "still here".
@@ -33,6 +34,11 @@ impl KeepAliveWord {
         // Who gets comments may get others; who gets something else may break on them.
         let may_comment = bytes == COMMENT;
         Self { bytes, may_comment }
+    }
+
+    /// The word in a plain answer: a blank before its JSON, which all readers of JSON pass over.
+    pub(crate) fn blank() -> Self {
+        Self { bytes: BLANK, may_comment: false }
     }
 
     /// What to send.

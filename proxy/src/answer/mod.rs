@@ -46,10 +46,12 @@ pub(crate) struct Patience {
     pub(crate) keep_alive: Duration,
     /// What it hears.
     pub(crate) word: KeepAliveWord,
+    /// When a plain answer begins with blanks if it has not come; `None`: it waits for its head.
+    pub(crate) blanks: Option<Duration>,
 }
 
 /// Runs a producer and answers with what it hands over. Streams get their head after `hold_head` at the latest; plain
-/// answers wait for theirs.
+/// answers wait for theirs, or for the time when blanks begin. A failure after that is an error object under status 200.
 pub(crate) async fn respond<F, P>(
     dialect: Option<Dialect>,
     stream: bool,
@@ -61,22 +63,25 @@ where
     P: Future<Output = ()> + Send + 'static,
 {
     let (out, input) = hand_off();
-    let deadline = patience.accepted + patience.hold_head.min(patience.keep_alive);
+    let streams = stream && dialect.is_some();
+    let held = if streams { Some(patience.hold_head.min(patience.keep_alive)) } else { patience.blanks };
+    // What passes unread has a head of its own.
+    let deadline = held.filter(|_| dialect.is_some()).map(|held| patience.accepted + held);
     let mut answer = Answer {
         producer: Some(Box::pin(produce(out))),
         input,
         dialect: dialect.unwrap_or(Dialect::Chat),
+        streams,
         keep_alive: None,
         patience,
     };
-    let first = if stream && dialect.is_some() {
-        tokio::select! {
+    let first = match deadline {
+        Some(deadline) => tokio::select! {
             biased;
             () = tokio::task::unconstrained(tokio::time::sleep_until(deadline)) => None,
             first = answer.first() => Some(first),
-        }
-    } else {
-        Some(answer.first().await)
+        },
+        None => Some(answer.first().await),
     };
     match first {
         Some(Some(Piece::Head(head))) => {
@@ -95,8 +100,11 @@ where
             ApiError::backend_failed("the backend's answer had no head").response(dialect)
         }
         None => {
+            let mut headers = if streams { stream_headers() } else { plain_headers() };
+            if !streams {
+                answer.patience.word = KeepAliveWord::blank();
+            }
             answer.start_keep_alive(true);
-            let mut headers = stream_headers();
             headers.insert(HeaderName::from_static("x-switchback-backend"), PENDING);
             response(Head { status: StatusCode::OK, headers }, Body::new(answer))
         }
@@ -110,6 +118,11 @@ pub(crate) fn stream_headers() -> HeaderMap {
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     headers
+}
+
+/// The headers of a plain answer that has not come yet.
+fn plain_headers() -> HeaderMap {
+    HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))])
 }
 
 /// The name of the backend and what was changed as comments, for a head that went out before they were known.
@@ -134,11 +147,13 @@ fn response(head: Head, body: Body) -> Response<Body> {
     response
 }
 
-/// The body of a streamed answer.
+/// The body of an answer whose head is out.
 struct Answer {
     producer: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     input: In,
     dialect: Dialect,
+    /// Events; else one JSON text.
+    streams: bool,
     /// Armed while a stream is open; fires after the silence that the client bears.
     keep_alive: Option<Pin<Box<Sleep>>>,
     patience: Patience,
@@ -200,11 +215,18 @@ impl http_body::Body for Answer {
                         break Bytes::from(format!(": adjusted {what}\n\n"));
                     }
                 }
-                // A whole answer to a client that waits for events cannot be shown; the pipeline never sends one.
-                Poll::Ready(Some(Piece::Whole(_, bytes))) => break bytes,
+                // Behind blanks. A client that waits for events never gets one: the pipeline sends none then.
+                Poll::Ready(Some(Piece::Whole(_, bytes))) => {
+                    self.keep_alive = None;
+                    break bytes;
+                }
                 Poll::Ready(Some(Piece::Refused(error, _))) => {
-                    self.producer = None;
-                    break error.event(self.dialect);
+                    (self.producer, self.keep_alive) = (None, None);
+                    break if self.streams {
+                        error.event(self.dialect)
+                    } else {
+                        error.body(Some(self.dialect))
+                    };
                 }
                 Poll::Ready(Some(Piece::Broken)) => {
                     self.producer = None;

@@ -191,7 +191,7 @@ impl Asked<'_> {
         });
         let sent = ruled.or(self.plan.facts.output)?;
         let window = self.facts().and_then(|facts| facts.window);
-        let margin = self.app.config.answer.settings.margin;
+        let margin = self.app.config.answer.margin;
         budget::longer(sent, self.plan.facts.prompt, window, margin).map(|longer| (sent, longer))
     }
 
@@ -199,7 +199,7 @@ impl Asked<'_> {
     fn written(&self, call: &Call) -> Written {
         let config = &self.app.config;
         let base = edits::base(call, self.client, config.strip_volatile, config.repair);
-        edits::write(call, self.backend, self.choice, &base, self.ask_usage, config.repair)
+        edits::write(call, self.client, self.backend, self.choice, &base, self.ask_usage, config.repair)
     }
 
     /// The second question failed: no reason to lose the first answer, but a fault of the backend.

@@ -19,6 +19,7 @@ use http::{HeaderMap, Method, Request};
 use http_body_util::Full;
 use parking_lot::{Mutex, RwLock};
 use switchback_parsers::diagnosis::Engine;
+use switchback_parsers::needs::Need;
 use switchback_policies::cliff::Region;
 use switchback_policies::debt::Ledger;
 use switchback_policies::facts::{self, BackendFacts, BackendState, Limit};
@@ -120,6 +121,12 @@ impl Backend {
     pub(crate) fn parses_no_tools(&self) -> bool {
         let parses = self.config.tool_parser.or(self.found.read().tool_parser);
         self.engine() == Engine::Vllm && parses == Some(false)
+    }
+
+    /// What its chat template cannot read: as configured, else as its own rendering told.
+    pub(crate) fn needs(&self) -> Vec<Need> {
+        let configured = self.config.needs.clone();
+        configured.or_else(|| self.found.read().needs.clone()).unwrap_or_default()
     }
 
     /// The names that it serves: the configured one, else what it says, else what its preset says.

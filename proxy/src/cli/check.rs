@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use switchback_parsers::diagnosis::Engine;
-use switchback_policies::decision::decide;
+use switchback_policies::decision::{Settings, decide};
 use switchback_policies::facts::{BackendFacts, BackendState, PromptSize, RequestFacts};
 
 use super::serve::{find, load};
@@ -130,11 +130,14 @@ fn tell_routes(app: &App, whose: &str, positions: &[usize]) {
         // What goes where when all are there: who is down now is told above.
         .map(|backend| BackendFacts { state: BackendState::Up, ..backend.facts() })
         .collect();
+    // Without the room that some clients need for their compaction call: whose it is does not show here.
+    let settings =
+        Settings { headroom: app.config.answer.headroom.unwrap_or(0), margin: app.config.answer.margin };
     for (what, agent) in [("chat", false), ("agent with tools", true)] {
         say(format_args!("{whose}, {what}: prompt tokens → backends in turn"));
         let order = |tokens: u64| {
             let request = RequestFacts { agent, ..RequestFacts::plain(PromptSize::Exact(tokens)) };
-            let decision = decide(&request, &backends, app.config.answer.settings);
+            let decision = decide(&request, &backends, settings);
             let names = decision.choices.iter().map(|choice| backends[choice.candidate.backend].name.clone());
             names.collect::<Vec<_>>().join(", ")
         };

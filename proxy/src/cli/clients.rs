@@ -53,7 +53,15 @@ fn effects(rule: &ClientRule, config: &Config) -> Vec<String> {
     effects.extend(rule.keep_alive.map(|kind| format!("keep-alive {}", word(kind))));
     let thoughts = rule.reasoning.map(|field| field.name().unwrap_or("the backend's own member"));
     effects.extend(thoughts.map(|member| format!("thoughts in {member}")));
-    effects.extend(rule.sampling.iter().map(|(member, value)| format!("{member} = {value}")));
+    effects.extend(rule.sampling.iter().map(|(member, value)| format!("{member} {value}")));
+    effects.extend(
+        rule.blanks
+            .map(|blanks| format!("{} before plain answers", if blanks { "blanks" } else { "nothing" })),
+    );
+    effects.extend((!rule.needs_off.is_empty()).then(|| {
+        let names: Vec<_> = rule.needs_off.iter().map(|need| need.name()).collect();
+        format!("needs of backends that are not met: {}", names.join(", "))
+    }));
     effects
 }
 

@@ -2,6 +2,7 @@
 
 use http::uri::{Authority, Uri};
 use switchback_parsers::diagnosis::Engine;
+use switchback_parsers::needs::Need;
 
 use super::{Backend, Limits, file, secret};
 use crate::preset::{self, Preset};
@@ -61,6 +62,10 @@ pub(super) fn check(written: file::Backend, complaints: &mut Vec<String>) -> Opt
         complain(format!(
             "drop: {place} is no place of a request\nhint: e.g. \"/store\" or \"/tools/*/function/strict\""
         ));
+    }
+    let needs = |need| written.needs.iter().flatten().any(|own| *own == need);
+    if needs(Need::SystemFirst) && needs(Need::LateSystemAsUser) {
+        complain("needs: system-first and late-system-as-user are two ways of the same; take one".to_owned());
     }
     let key = match written.api_key_env.as_deref().map(secret::keys_from_env) {
         Some(Ok(mut keys)) if keys.len() == 1 => keys.pop().map(|key| key.secret),

@@ -9,7 +9,6 @@ use http::Uri;
 use http::uri::Authority;
 use switchback_policies::admission::Rules;
 use switchback_policies::debt;
-use switchback_policies::decision::Settings;
 use switchback_policies::session::LoopLimit;
 
 use super::{
@@ -309,7 +308,8 @@ fn answer(written: &file::Answer, complaints: &mut Vec<String>) -> Answer {
         reasoning: written.reasoning.map(Into::into),
         model_name: written.model_name,
         ask_usage: written.ask_usage,
-        settings: Settings { headroom: written.compaction_headroom, margin: written.window_margin },
+        headroom: written.compaction_headroom,
+        margin: written.window_margin,
         overflow_loop: LoopLimit { count: written.overflow_loop.count, within: written.overflow_loop.within },
     }
 }

@@ -1,5 +1,6 @@
 //! `[[client]]`: the operator's own word on a client, over the built-in profile.
 
+use switchback_parsers::needs::Need;
 use switchback_policies::admission::Allowance;
 use switchback_policies::client::{BUILTIN, Class, KeepAlive, PLAIN, ReasoningField, Usage};
 use switchback_policies::demand::Wishes;
@@ -21,12 +22,66 @@ pub(crate) struct ClientRule {
     pub(crate) class: Option<Class>,
     pub(crate) allowance: Allowance,
     pub(crate) keep_alive: Option<KeepAlive>,
+    /// Plain answers may begin with blanks.
+    pub(crate) blanks: Option<bool>,
     pub(crate) usage: Option<Usage>,
     pub(crate) reasoning: Option<ReasoningField>,
     /// What becomes of calls that are wrong, missing or cut.
     pub(crate) wishes: Wishes,
-    /// Members of the request and their JSON.
-    pub(crate) sampling: Vec<(String, String)>,
+    /// Needs of backends that are not met for it: it knows what it sends.
+    pub(crate) needs_off: Vec<Need>,
+    /// Members of the request, and what becomes of them.
+    pub(crate) sampling: Vec<(String, Sampling)>,
+}
+
+/// What becomes of a number that the client may send.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Sampling {
+    /// This, whatever it sends.
+    Set(f64),
+    /// What it sends, but not below and not above these.
+    Within(f64, f64),
+}
+
+impl std::fmt::Display for Sampling {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::Set(number) => write!(f, "{number}"),
+            Self::Within(least, f64::MAX) => write!(f, "at least {least}"),
+            Self::Within(f64::MIN, most) => write!(f, "at most {most}"),
+            Self::Within(least, most) => write!(f, "{least} to {most}"),
+        }
+    }
+}
+
+impl Sampling {
+    /// The number, as JSON, that takes the place of what was sent; `None`: that stays.
+    pub(crate) fn instead_of(self, sent: Option<f64>) -> Option<String> {
+        match self {
+            Self::Set(number) => (sent != Some(number)).then(|| number.to_string()),
+            Self::Within(least, most) => {
+                let sent = sent?;
+                let within = sent.clamp(least, most);
+                (within.total_cmp(&sent).is_ne()).then(|| within.to_string())
+            }
+        }
+    }
+
+    /// `0.6`, or `{ at_least = 0.6, at_most = 1.0 }` with at least one of them.
+    fn read(value: &toml::Value) -> Option<Self> {
+        let number = |value: &toml::Value| {
+            #[expect(clippy::cast_precision_loss, reason = "nobody samples with 2^53")]
+            let number = value.as_float().or(value.as_integer().map(|whole| whole as f64));
+            number.filter(|number| number.is_finite())
+        };
+        let Some(bounds) = value.as_table() else { return number(value).map(Self::Set) };
+        if bounds.is_empty() || bounds.keys().any(|key| !["at_least", "at_most"].contains(&key.as_str())) {
+            return None;
+        }
+        let bound = |key: &str, none: f64| bounds.get(key).map_or(Some(none), number);
+        let (least, most) = (bound("at_least", f64::MIN)?, bound("at_most", f64::MAX)?);
+        (least <= most).then_some(Self::Within(least, most))
+    }
 }
 
 /// What may be set for a client, and what engines call it. Numbers only.
@@ -70,12 +125,10 @@ pub(super) fn check(written: file::Client, backends: &[Backend], complaints: &mu
     let order = positions("order", &written.order);
     let mut sampling = Vec::new();
     for (member, value) in &written.sampling {
-        let number =
-            value.as_float().map(|number| number.to_string()).or(value.as_integer().map(|n| n.to_string()));
-        match number.filter(|_| SAMPLING.contains(&member.as_str())) {
-            Some(number) => sampling.push((member.clone(), number)),
+        match Sampling::read(value).filter(|_| SAMPLING.contains(&member.as_str())) {
+            Some(read) => sampling.push((member.clone(), read)),
             None => complain(format!(
-                "sampling.{member} = {value} is not a number under one of the names {}",
+                "sampling.{member} = {value} is neither a number nor {{ at_least = …, at_most = … }} under one of the names {}",
                 SAMPLING.join(", ")
             )),
         }
@@ -96,6 +149,7 @@ pub(super) fn check(written: file::Client, backends: &[Backend], complaints: &mu
         class: written.class.map(Into::into),
         allowance,
         keep_alive: written.keep_alive.map(Into::into),
+        blanks: written.blanks,
         usage: written.usage.map(Into::into),
         reasoning: written.reasoning.map(Into::into),
         wishes: Wishes {
@@ -103,6 +157,7 @@ pub(super) fn check(written: file::Client, backends: &[Backend], complaints: &mu
             missing: written.missing_calls.map(Into::into).unwrap_or_default(),
             cut: written.cut_calls.map(Into::into).unwrap_or_default(),
         },
+        needs_off: written.needs_off,
         sampling,
         when,
         name,

@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
+use switchback_parsers::needs::Need;
 use switchback_policies::admission::Rules;
 use switchback_policies::{client, demand, facts};
 
 use super::words;
-use crate::edits::Need;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -81,8 +81,7 @@ pub(super) struct Backend {
     pub(super) tool_parser: Option<bool>,
     #[serde(default)]
     pub(super) thinking_open: bool,
-    #[serde(default)]
-    pub(super) needs: Vec<Need>,
+    pub(super) needs: Option<Vec<Need>>,
     #[serde(default)]
     pub(super) drop: Vec<String>,
     #[serde(default)]
@@ -255,7 +254,7 @@ pub(super) struct Answer {
     pub(super) reasoning: Option<ReasoningMember>,
     pub(super) model_name: ModelName,
     pub(super) ask_usage: bool,
-    pub(super) compaction_headroom: u64,
+    pub(super) compaction_headroom: Option<u64>,
     pub(super) window_margin: u64,
     pub(super) overflow_loop: OverflowLoop,
 }
@@ -267,7 +266,7 @@ impl Default for Answer {
             reasoning: None,
             model_name: ModelName::Backend,
             ask_usage: false,
-            compaction_headroom: 0,
+            compaction_headroom: None,
             window_margin: 64,
             overflow_loop: OverflowLoop { count: 8, within: Duration::from_secs(120) },
         }
@@ -314,11 +313,14 @@ pub(super) struct Client {
     pub(super) max_running: Option<u64>,
     pub(super) token_budget: Option<TokenBudget>,
     pub(super) keep_alive: Option<KeepAlive>,
+    pub(super) blanks: Option<bool>,
     pub(super) usage: Option<Usage>,
     pub(super) reasoning: Option<ReasoningMember>,
     pub(super) invalid_calls: Option<InvalidCalls>,
     pub(super) missing_calls: Option<MissingCalls>,
     pub(super) cut_calls: Option<CutCalls>,
+    #[serde(default)]
+    pub(super) needs_off: Vec<Need>,
     #[serde(default)]
     pub(super) sampling: BTreeMap<String, toml::Value>,
 }

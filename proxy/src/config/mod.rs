@@ -17,18 +17,17 @@ use std::time::Duration;
 
 use http::uri::Authority;
 use switchback_parsers::diagnosis::Engine;
+use switchback_parsers::needs::Need;
 use switchback_policies::admission::Rules;
 use switchback_policies::client::{ReasoningField, Usage};
 use switchback_policies::debt;
-use switchback_policies::decision::Settings;
 use switchback_policies::facts::StreamedRequired;
 use switchback_policies::session::LoopLimit;
 
 use crate::cliffs;
-use crate::edits::Need;
 use crate::preset::Preset;
 pub(crate) use check::nearest;
-pub(crate) use client::ClientRule;
+pub(crate) use client::{ClientRule, Sampling};
 pub(crate) use file::ModelName;
 pub(crate) use secret::{Key, Secret, which};
 
@@ -85,8 +84,8 @@ pub(crate) struct Backend {
     pub(crate) tool_parser: Option<bool>,
     /// Its template opens the thought in the prompt, and it does not split thoughts from text itself.
     pub(crate) thinking_open: bool,
-    /// What its chat template cannot read.
-    pub(crate) needs: Vec<Need>,
+    /// What its chat template cannot read; `None`: as probing finds.
+    pub(crate) needs: Option<Vec<Need>>,
     /// Places of members that it must not get: JSON pointers, `*` for any element.
     pub(crate) drop: Vec<String>,
     /// Keywords that its tool schemas must not have.
@@ -112,7 +111,7 @@ impl Backend {
             slots: None,
             tool_parser: None,
             thinking_open: false,
-            needs: Vec::new(),
+            needs: None,
             drop: Vec::new(),
             drop_schema_keywords: Vec::new(),
             model: None,
@@ -179,7 +178,10 @@ pub(crate) struct Answer {
     pub(crate) model_name: ModelName,
     /// Usage is asked of every backend, also where that shows (llama.cpp moves its timings).
     pub(crate) ask_usage: bool,
-    pub(crate) settings: Settings,
+    /// Tokens that every ordinary turn leaves free below the largest limit; `None`: as the client's profile says.
+    pub(crate) headroom: Option<u64>,
+    /// Tokens kept free when an output is cut to what is left.
+    pub(crate) margin: u64,
     pub(crate) overflow_loop: LoopLimit,
 }
 

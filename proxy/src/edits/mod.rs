@@ -3,7 +3,9 @@
 //! All else leaves byte for byte. A rule that the request gives no place for changes nothing.
 
 mod drop;
-mod needs;
+mod engine;
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value as Json;
@@ -11,10 +13,11 @@ use switchback_parsers::chunk::Dialect;
 use switchback_parsers::diagnosis::Engine;
 use switchback_parsers::edit::Edits;
 use switchback_parsers::history;
+use switchback_parsers::json::Value;
+use switchback_parsers::needs::{self, Need};
 use switchback_parsers::request::ChatRequest;
 use switchback_policies::decision::{Choice, Rule};
 
-pub(crate) use self::needs::Need;
 use crate::backend::Backend;
 use crate::call::Call;
 use crate::config::Repair;
@@ -69,10 +72,12 @@ pub(crate) fn base(call: &Call, client: &Client, strip_volatile: bool, repair: R
     if strip_volatile {
         changes.make("billing line left out", |edits| strip_billing_line(request, edits));
     }
-    for (member, value) in &client.sampling {
-        changes.make(format!("{member} set to {value}"), |edits| {
-            edits.set(request.root(), member, value.clone());
-        });
+    for (member, sampling) in &client.sampling {
+        let sent = request.root().get(member).filter(|sent| !sent.is_null());
+        if let Some(number) = sampling.instead_of(sent.and_then(Value::as_f64)) {
+            changes
+                .make(format!("{member} set to {number}"), |edits| edits.set(request.root(), member, number));
+        }
     }
     changes
 }
@@ -93,6 +98,7 @@ fn ask_usage(call: &Call, request: &ChatRequest, engine: Engine, always: bool, e
 /// The body for one candidate.
 pub(crate) fn write(
     call: &Call,
+    client: &Client,
     backend: &Backend,
     choice: &Choice,
     base: &Changes,
@@ -119,8 +125,13 @@ pub(crate) fn write(
             edits.set(root, "tool_choice", "\"none\"");
         });
     }
+    let mut needs = backend.needs();
+    needs.retain(|need| !client.needs_off.contains(need));
     if call.endpoint.dialect == Some(Dialect::Chat) {
-        needs::meet(request, backend.engine(), &backend.config.needs, call.stream, &mut changes);
+        engine::without_the_meaningless(request, backend.engine(), call.stream, &mut changes);
+        for need in &needs {
+            changes.make(need.done(), |edits| needs::meet(request, *need, edits));
+        }
         for place in &backend.config.drop {
             changes.make(format!("{place} left out"), |edits| drop::place(request, place, edits));
         }
@@ -131,7 +142,43 @@ pub(crate) fn write(
         }
     }
     let adjusted = [base.named.as_slice(), &changes.named].concat();
-    Written { body: request.write(&base.edits, &changes.edits), adjusted }
+    arranged(call, &needs, Written { body: request.write(&base.edits, &changes.edits), adjusted })
+}
+
+/// The request as the backend's template reads it, to be counted; the very same if that takes it as it came.
+pub(crate) fn readable(call: &Call, request: &Arc<ChatRequest>, needs: &[Need]) -> Arc<ChatRequest> {
+    let mut edits = Edits::new();
+    if call.endpoint.dialect == Some(Dialect::Chat) {
+        needs.iter().for_each(|need| needs::meet(request, *need, &mut edits));
+    }
+    let body = request.write(&Edits::new(), &edits);
+    let written = arranged(call, needs, Written { body, adjusted: Vec::new() });
+    if edits.is_empty() && written.adjusted.is_empty() {
+        return request.clone();
+    }
+    ChatRequest::parse(written.body).map_or_else(|_| request.clone(), Arc::new)
+}
+
+/// Turns as the template wants them. Last, and on the body as it was to be sent: what is joined holds all other changes.
+fn arranged(call: &Call, needs: &[Need], mut written: Written) -> Written {
+    let apart = match call.endpoint.dialect {
+        Some(Dialect::Chat) => false,
+        Some(Dialect::Messages) => true,
+        Some(Dialect::Completions | Dialect::Responses) | None => return written,
+    };
+    if !needs.iter().any(|need| need.is_of_turns()) {
+        return written;
+    }
+    let Ok(request) = ChatRequest::parse(written.body.clone()) else { return written };
+    let arranged = needs::arrange(&request, needs, apart);
+    let mut edits = Edits::new();
+    for (member, json) in [("messages", arranged.messages), ("system", arranged.system)] {
+        if let Some(json) = json {
+            edits.set(request.root(), member, json);
+        }
+    }
+    written.adjusted.extend(arranged.acted.iter().map(|need| need.done().to_owned()));
+    Written { body: request.write(&Edits::new(), &edits), ..written }
 }
 
 fn carry_out(rule: Rule, request: &ChatRequest, edits: &mut Edits) {

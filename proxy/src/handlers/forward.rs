@@ -63,6 +63,7 @@ pub(crate) async fn forward(State(live): State<Arc<Live>>, request: Request) -> 
         hold_head: app.config.failover.hold_head,
         keep_alive: app.config.failover.keep_alive,
         word: KeepAliveWord::new(client.keep_alive, &call),
+        blanks: client.blanks,
     };
     respond(dialect, call.stream, patience, move |out| pipeline::run(app, call, client, out)).await
 }

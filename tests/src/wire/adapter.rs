@@ -3,6 +3,8 @@
 //! A word whose capability the configuration does not have yet stands here too, as `Becomes::Later`: it is reported
 //! with the case as unmapped and never silently dropped. Nothing here knows a case.
 
+mod models;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -85,8 +87,8 @@ const WORDS: &[(&str, Becomes)] = &[
         "max_body_megabytes",
         Set(|value, draft| draft.server("max_body", format!("\"{}MiB\"", value.as_u64()?))),
     ),
-    ("responses_path", Later("the responses path")),
-    ("messages_path", Later("the messages path")),
+    ("responses_path", Set(forwarded)),
+    ("messages_path", Set(forwarded)),
     // calls and thinking
     ("repair_text_tool_calls", Set(|value, draft| draft.repair("tool_calls", on(value)?))),
     ("promote_calls_found_in_reasoning", Always(Some(true))),
@@ -98,10 +100,13 @@ const WORDS: &[(&str, Becomes)] = &[
     ("thinking_tags", Later("splitting of reasoning")),
     // the request's shape
     ("history_repair", Set(|value, draft| draft.repair("history", value.as_bool()?))),
-    ("system_messages", Later("message roles per backend")),
-    ("developer_role", Later("message roles per backend")),
-    ("merge_same_role_messages", Later("message roles per backend")),
-    ("ensure_user_turn", Later("message roles per backend")),
+    ("system_messages", Set(system_messages)),
+    ("developer_role", Set(|value, draft| (value == "to-system").then(|| draft.need("no-developer")))),
+    (
+        "merge_same_role_messages",
+        Set(|value, draft| value.as_bool()?.then(|| draft.need("alternating-roles"))),
+    ),
+    ("ensure_user_turn", Set(|value, draft| value.as_bool()?.then(|| draft.need("user-turn")))),
     ("null_content_to", Set(|value, draft| (value == "empty-string").then(|| draft.need("no-null-content")))),
     ("flatten_text_parts", Set(|value, draft| value.as_bool()?.then(|| draft.need("string-content")))),
     ("images_on_text_backend", Set(|value, _| (value == "placeholder").then_some(()))),
@@ -129,6 +134,20 @@ fn gate(value: &Value, draft: &mut Draft) -> Option<()> {
     let stall = Speed::USUAL.prefill(0, value.get("above_prompt_tokens")?.as_u64()?);
     draft.admission("max_victim_stall", format!("\"{}ms\"", (stall * 1000.0).round()));
     draft.admission("large_prefill_wait", ms(value.get("wait_at_most_ms")?)?)
+}
+
+/// A backend that speaks the dialect itself gets it as it came.
+fn forwarded(value: &Value, _: &mut Draft) -> Option<()> {
+    (value == "forward").then_some(())
+}
+
+fn system_messages(value: &Value, draft: &mut Draft) -> Option<()> {
+    draft.need(match value.as_str()? {
+        "join-front" => "system-first",
+        "late-to-user" => "late-system-as-user",
+        _ => return None,
+    });
+    Some(())
 }
 
 fn death_as_overflow(value: &Value, draft: &mut Draft) -> Option<()> {
@@ -279,7 +298,7 @@ pub fn configuration(case: &Case, addresses: &[SocketAddr]) -> Configuration {
     let toml = format!(
         "[server]\nlisten = \"127.0.0.1:0\"\n{server}\n\n{backends}{models}[[client]]\nname = \"everybody\"\n{everybody}\n\n[routing]\n{routing}\n\n[repair]\n{repair}\n\n[admission]\n{admission}\n\n[failover]\n{failover}\n\n[answer]\n{answer}\n\n\
          [probe]\ninterval = \"200ms\"\n",
-        models = models(case)
+        models = models::models(case)
     );
     Configuration { toml, env: draft.env, unmapped: draft.unmapped }
 }
@@ -330,52 +349,6 @@ fn backends(case: &Case, addresses: &[SocketAddr], draft: &mut Draft) -> String 
         tables.push_str("\n\n");
     }
     tables
-}
-
-/// One table for each model name that is asked for; all backends, the preferred ones first.
-fn models(case: &Case) -> String {
-    let listed = || case.backends.iter().map(|backend| backend.name.as_str());
-    let preferred: Vec<&str> = case
-        .settings
-        .get("failover")
-        .and_then(|failover| failover.get("order")?.as_array())
-        .map(|order| order.iter().filter_map(Value::as_str).collect())
-        .unwrap_or_default();
-    let mut order = preferred.clone();
-    order.extend(listed().filter(|name| !preferred.contains(name)));
-    let order: Vec<String> = order.into_iter().map(quoted).collect();
-
-    let asked = case.requests.iter().filter_map(|request| request.body.get("model")?.as_str());
-    let mut tables: Vec<(&str, Vec<&str>)> = Vec::new();
-    for asked in asked {
-        let name = target(case, asked).unwrap_or(asked);
-        let place = tables.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
-            tables.push((name, Vec::new()));
-            tables.len() - 1
-        });
-        let aliases = &mut tables[place].1;
-        if asked != name && !aliases.contains(&asked) {
-            aliases.push(asked);
-        }
-    }
-    if tables.is_empty() {
-        tables.push((
-            case.backends.iter().find_map(|backend| backend.serves.as_deref()).unwrap_or("model"),
-            Vec::new(),
-        ));
-    }
-    let table = |(name, aliases): &(&str, Vec<&str>)| {
-        let aliases: Vec<String> = aliases.iter().copied().map(quoted).collect();
-        let (name, aliases, order) = (quoted(name), aliases.join(", "), order.join(", "));
-        format!("[[model]]\nname = {name}\naliases = [{aliases}]\nbackends = [{order}]\n\n")
-    };
-    tables.iter().map(table).collect()
-}
-
-/// What a name that is asked for stands for. We list names and have no `*`: the operator lists those that are used.
-fn target<'a>(case: &'a Case, asked: &str) -> Option<&'a str> {
-    let aliases = case.settings.get("model_aliases")?;
-    aliases.get(asked).or_else(|| aliases.get("*"))?.as_str()
 }
 
 fn ms(value: &Value) -> Option<String> {

@@ -105,7 +105,7 @@ pub(crate) enum NotRun {
 /// Takes the script's step for a request that passed all checks, writes its answer and hands the work in.
 pub(crate) fn submit(backend: &Backend, id: u64, asked: Inference) -> Result<Accepted, NotRun> {
     let spec = &backend.spec;
-    let step = backend.script.lock().take();
+    let step = backend.script.lock().take(!asked.tools.is_empty());
     if let Step::Http(code) = step {
         let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         refused(backend, id, status);

@@ -68,6 +68,11 @@ impl<'a> Ask<'a> {
         ask_until(until, self.backend, Method::GET, path, Bytes::new()).await
     }
 
+    /// A question with a JSON body.
+    pub(super) async fn post(&mut self, path: &str, body: String) -> Answer {
+        self.ask(Method::POST, path, body.into()).await
+    }
+
     /// The JSON of a page; `None` if there is none.
     pub(super) async fn json(&mut self, path: &str) -> Option<Value> {
         self.get(path).await.json()
@@ -75,7 +80,7 @@ impl<'a> Ask<'a> {
 
     /// The same for a question with a body.
     pub(super) async fn post_json(&mut self, path: &str, body: &Value) -> Option<Value> {
-        self.ask(Method::POST, path, body.to_string().into()).await.json()
+        self.post(path, body.to_string()).await.json()
     }
 
     async fn ask(&mut self, method: Method, path: &str, body: Bytes) -> Answer {

@@ -4,6 +4,7 @@
 //! here is guessed: what a default of an engine suggests, but no answer says, stays open.
 
 use switchback_parsers::diagnosis::Engine;
+use switchback_parsers::needs::Need;
 
 /// What probing has found of a backend. Kept while it is down: a restart seldom changes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +44,9 @@ pub(crate) struct Found {
     pub(crate) tool_parser: Option<bool>,
     /// What the chat template can do: llama.cpp `/props` `chat_template_caps`.
     pub(crate) template: Option<TemplateCaps>,
+    /// What its chat template cannot read, by what it refused to render: vLLM, SGLang `/tokenize`; llama.cpp, ik_llama
+    /// `/apply-template`.
+    pub(crate) needs: Option<Vec<Need>>,
     /// The member of an answer that carries thoughts.
     pub(crate) reasoning: Option<ReasoningField>,
     /// Whether it reads images. llama.cpp, ik_llama: `modalities`; SGLang: `/model_info`; Ollama, LM Studio: capabilities.
@@ -70,6 +74,7 @@ impl Found {
             pool_shared: self.pool_shared.or(earlier.pool_shared),
             tool_parser: self.tool_parser.or(earlier.tool_parser),
             template: self.template.or(earlier.template),
+            needs: self.needs.or(earlier.needs),
             reasoning: self.reasoning.or(earlier.reasoning),
             images: self.images.or(earlier.images),
             counting: self.counting.or(earlier.counting),

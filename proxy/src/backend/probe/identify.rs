@@ -11,7 +11,7 @@ use switchback_policies::health::Probe;
 use super::ask::{Answer, Ask};
 use super::found::{Counting, Found, Load};
 use super::list::ModelList;
-use super::{llama, lm_studio, ollama, sglang, tgi, vllm};
+use super::{llama, lm_studio, needs, ollama, sglang, tgi, vllm};
 
 /// What one probe brings.
 #[derive(Debug)]
@@ -72,6 +72,11 @@ pub(super) async fn identify(ask: &mut Ask<'_>, configured: Option<Engine>) -> O
         Engine::Ollama | Engine::LmStudio | Engine::Tgi | Engine::Other => {}
     }
     found.counting = Counting::of(speaks);
+    found.needs = match speaks {
+        Engine::Vllm | Engine::Sglang => needs::ask(ask, "/tokenize").await,
+        Engine::LlamaCpp | Engine::IkLlama => needs::ask(ask, "/apply-template").await,
+        Engine::Ollama | Engine::LmStudio | Engine::Tgi | Engine::Other => None,
+    };
     Outcome { probe, found: Some(found), load }
 }
 

@@ -11,6 +11,7 @@ mod identify;
 mod list;
 mod llama;
 mod lm_studio;
+mod needs;
 mod ollama;
 mod prometheus;
 mod sglang;

@@ -1,6 +1,7 @@
 //! What is found of each engine.
 
 use switchback_parsers::diagnosis::Engine;
+use switchback_parsers::needs::Need;
 use switchback_policies::facts::BackendState;
 
 use super::super::found::{Counting, Found, Load, ReasoningField, TemplateCaps};
@@ -169,7 +170,7 @@ async fn sglang_tells_its_parser_and_pool_and_is_never_asked_to_compute() {
             }
         )
     );
-    assert_eq!(site.asked(), ["GET /v1/models", "GET /model_info", "GET /server_info"]);
+    assert_eq!(site.asked(), ["GET /v1/models", "GET /model_info", "GET /server_info", "POST /tokenize"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -268,4 +269,24 @@ async fn an_unknown_server_that_lists_models_is_other_unless_the_operator_names_
     assert_eq!(found.names, ["gpt-oss"]);
     let found = site.found("engine = \"llama-cpp\"\n").await.1;
     assert_eq!((found.window, found.slots), (Some(1024), Some(2)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_template_cannot_read_is_found_by_letting_the_engine_render_it() {
+    let refused: &[&str] = &["\"developer\"", "},{\"role\":\"system\"", "call_0123456789"];
+    let site = vllm();
+    site.page("/tokenize", Page::Refuses(refused));
+    let (_, found) = site.found("").await;
+    assert_eq!(found.needs, Some(vec![Need::NineCharacterIds, Need::NoDeveloper, Need::LateSystemAsUser]));
+    let site = llama_cpp();
+    site.page("/apply-template", Page::Refuses(&[]));
+    assert_eq!(site.found("").await.1.needs, Some(vec![]));
+    site.page("/apply-template", Page::Refuses(&["role"]));
+    assert_eq!(site.found("").await.1.needs, None);
+    assert_eq!(vllm().found("").await.1.needs, None);
+    let site = vllm();
+    site.page("/tokenize", Page::Refuses(refused));
+    let backend = site.backend("needs = [\"user-turn\"]");
+    super::super::once(&backend, TIMEOUT).await;
+    assert_eq!(backend.needs(), [Need::UserTurn], "what the operator says wins");
 }

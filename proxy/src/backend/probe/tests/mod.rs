@@ -30,6 +30,8 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 enum Page {
     /// Status, extra head lines, body.
     Answer(u16, &'static str, String),
+    /// 200, or 400 where the body of the question has one of these.
+    Refuses(&'static [&'static str]),
     /// Nothing, for ever.
     Hangs,
     /// The head and half a body, then nothing.
@@ -119,7 +121,19 @@ impl Site {
                 Ok(_) => {}
             }
         }
-        let text = String::from_utf8(head).expect("an ascii head");
+        let mut text = String::from_utf8(head).expect("an ascii head");
+        let length = |text: &str| {
+            let (head, body) = text.split_once("\r\n\r\n")?;
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
+            Some(length.parse::<usize>().ok()? > body.len())
+        };
+        while length(&text) == Some(true) {
+            let mut more = Vec::new();
+            match pipe.read_buf(&mut more).await {
+                Ok(0) | Err(_) => return,
+                Ok(_) => text.push_str(&String::from_utf8(more).expect("text")),
+            }
+        }
         let line: Vec<_> = text.split(' ').take(2).collect();
         let page = {
             let mut state = self.0.lock();
@@ -130,6 +144,12 @@ impl Site {
         let (answer, ends) = match page {
             Page::Answer(status, head, body) => {
                 (format!("HTTP/1.1 {status} X\r\n{head}content-length: {}\r\n\r\n{body}", body.len()), true)
+            }
+            Page::Refuses(what) => {
+                let refused = what.iter().any(|what| text.contains(what));
+                let (status, body) =
+                    if refused { (400, r#"{"error":{"message":"no"}}"#) } else { (200, "{}") };
+                (format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{body}", body.len()), true)
             }
             Page::Hangs => (String::new(), false),
             Page::Stops(body) => {
