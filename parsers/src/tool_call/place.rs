@@ -275,9 +275,9 @@ impl Place {
         }
         if self.fence.is_none() {
             let head = line.trim_start();
-            match head.as_bytes()[0] {
-                b'<' if self.element.is_none() => self.element = showing(head),
-                b'@' | b'd' | b'-' if starts_diff(line) => self.diff = true,
+            match head.as_bytes().first() {
+                Some(b'<') if self.element.is_none() => self.element = showing(head),
+                Some(b'@' | b'd' | b'-') if starts_diff(line) => self.diff = true,
                 _ => {}
             }
             if self.diff {

@@ -172,6 +172,14 @@ fn case_5g_a_trailing_fence_is_no_call_behind_words_that_deny_it_or_ask() {
 }
 
 #[test]
+fn case_24a_a_line_of_blanks_of_any_kind_is_text() {
+    for blank in ["\u{a0}", "\u{b}", "\u{3000}", "\u{2028}", "\r", "\u{feff}"] {
+        is_talk(&format!("a\n{blank}\n{blank}{blank}\n\nb"));
+        is_call(&format!("a\n{blank}\n{HERMES}"));
+    }
+}
+
+#[test]
 fn case_27a_what_was_struck_through_keeps_its_end() {
     is_talk("Not <s>this</s>");
     is_talk("Not <s>this</s> and <s>that</s>\n");
