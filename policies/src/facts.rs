@@ -226,14 +226,17 @@ pub struct Speed {
     pub prefill_b: f64,
     /// Seconds that even the shortest prompt waits.
     pub first_token: f64,
-    /// Tokens a second of a stream that is alone.
+    /// Tokens a second of a stream with a short context.
     pub decode: f64,
+    /// Seconds a token that each token of context before it adds.
+    pub deeper: f64,
 }
 
 impl Speed {
     /// A 27B model on one 3090 under llama.cpp, for backends of which nothing is known. All of those are equal then, and
     /// the operator's order stands.
-    pub const USUAL: Self = Self { prefill_a: 9.46e-4, prefill_b: 2.15e-9, first_token: 0.1, decode: 50.0 };
+    pub const USUAL: Self =
+        Self { prefill_a: 9.46e-4, prefill_b: 2.15e-9, first_token: 0.1, decode: 50.0, deeper: 0.0 };
 
     /// Seconds to read a prompt of which the first `cached` tokens were read before: what comes on top of them is as slow as
     /// the end of a long prompt.
@@ -248,8 +251,9 @@ impl Speed {
     #[must_use]
     pub fn seconds(&self, prompt: u64, output: u64) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^53")]
-        let output = output as f64;
-        self.first_token + self.prefill(0, prompt) + output / self.decode.max(0.1)
+        let (prompt_tokens, output) = (prompt as f64, output as f64);
+        let each = 1.0 / self.decode.max(0.1) + self.deeper * (prompt_tokens + output / 2.0);
+        self.first_token + self.prefill(0, prompt) + output * each
     }
 }
 

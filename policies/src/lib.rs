@@ -1,7 +1,7 @@
 //! Facts in, decisions out.
 //!
 //! Where a request goes ([`routing`]) and when ([`admission`]), how much it may answer ([`budget`]), what a fault means
-//! ([`failover`]) and may cost ([`debt`]), whether to ask once more ([`demand`]), whether a backend is there ([`health`]),
+//! ([`failover`]) and may cost ([`debt`]), whether to ask once more ([`demand`]), whether a backend is there ([`health`]), how fast it is ([`speed`]),
 //! what it survives ([`cliff`]) and whether a session turns in circles ([`session`]): pure functions and plain state
 //! machines over numbers and names. Time is an argument.
 //!
@@ -19,3 +19,4 @@ pub mod failover;
 pub mod health;
 pub mod routing;
 pub mod session;
+pub mod speed;

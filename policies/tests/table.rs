@@ -15,7 +15,13 @@ fn single() -> BackendFacts {
     BackendFacts {
         accumulated: Some(Limit { tokens: 15_000, soft: true }),
         slots: Some(1),
-        speed: Some(Speed { prefill_a: 9.46e-4, prefill_b: 2.15e-9, first_token: 0.145, decode: 32.0 }),
+        speed: Some(Speed {
+            prefill_a: 9.46e-4,
+            prefill_b: 2.15e-9,
+            first_token: 0.145,
+            decode: 32.0,
+            deeper: 0.0,
+        }),
         state: BackendState::Up,
         images: false,
         ..BackendFacts::new("S", Some(32_768))
@@ -27,7 +33,13 @@ fn dual() -> BackendFacts {
         single: Some(240_633),
         resident: Some(622_000),
         slots: Some(2),
-        speed: Some(Speed { prefill_a: 7.05e-4, prefill_b: 2.11e-9, first_token: 0.145, decode: 72.0 }),
+        speed: Some(Speed {
+            prefill_a: 7.05e-4,
+            prefill_b: 2.11e-9,
+            first_token: 0.145,
+            decode: 72.0,
+            deeper: 0.0,
+        }),
         state: BackendState::Up,
         ..BackendFacts::new("D", Some(262_144))
     }
@@ -37,7 +49,13 @@ fn llama() -> BackendFacts {
     BackendFacts {
         resident: Some(183_000),
         slots: Some(1),
-        speed: Some(Speed { prefill_a: 9.46e-4, prefill_b: 2.15e-9, first_token: 0.1, decode: 50.3 }),
+        speed: Some(Speed {
+            prefill_a: 9.46e-4,
+            prefill_b: 2.15e-9,
+            first_token: 0.1,
+            decode: 50.3,
+            deeper: 0.0,
+        }),
         state: BackendState::Up,
         images: false,
         ..BackendFacts::new("L", Some(200_000))
@@ -49,7 +67,13 @@ fn experts() -> BackendFacts {
         single: Some(246_000),
         resident: Some(2_050_000),
         slots: Some(16),
-        speed: Some(Speed { prefill_a: 1.87e-4, prefill_b: 8.6e-10, first_token: 0.13, decode: 182.0 }),
+        speed: Some(Speed {
+            prefill_a: 1.87e-4,
+            prefill_b: 8.6e-10,
+            first_token: 0.13,
+            decode: 182.0,
+            deeper: 0.0,
+        }),
         state: BackendState::Up,
         ..BackendFacts::new("M", Some(262_144))
     }

@@ -20,7 +20,7 @@ use crate::record::{End, Outcome};
 pub(crate) async fn deliver(asked: &Asked<'_>, started: Started, outcome: &mut Outcome, out: &Out) {
     let Asked { call, backend, place, .. } = asked;
     // Who answers without showing tokens has read the prompt by now.
-    place.first_token();
+    place.was_read();
     let mut headers = headers_of(outcome, backend.name());
     match started {
         Started::Stream(stream, first) => {
@@ -30,7 +30,7 @@ pub(crate) async fn deliver(asked: &Asked<'_>, started: Started, outcome: &mut O
         }
         Started::Written { frames, usage, .. } => {
             headers.extend(stream_headers());
-            backend.survived(place);
+            backend.survived(place, usage);
             outcome.usage = usage;
             out.send(Piece::Head(Head { status: StatusCode::OK, headers })).await;
             out.data(frames).await;
@@ -40,7 +40,7 @@ pub(crate) async fn deliver(asked: &Asked<'_>, started: Started, outcome: &mut O
             headers.extend(passed);
             outcome.usage = said.usage;
             outcome.ends(End::Answered, None);
-            backend.survived(place);
+            backend.survived(place, said.usage);
             out.send(Piece::Whole(Head { status: StatusCode::OK, headers }, body)).await;
         }
         Started::Unread { head, body, unpack } => {
@@ -78,7 +78,7 @@ async fn relay_stream(
     }
     let failure = match end {
         Ok(()) => {
-            backend.survived(asked.place);
+            backend.survived(asked.place, outcome.usage);
             return outcome.ends(End::Answered, None);
         }
         Err(_) if stream.is_complete() => {

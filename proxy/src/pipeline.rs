@@ -142,7 +142,7 @@ fn headroom(app: &App, client: &Client, agent: bool, backends: &[BackendFacts]) 
 fn home(app: &App, session: u64, backends: &[Arc<Backend>], prompt: PromptSize) -> Option<Home> {
     let (name, tokens) = app.config.sticky.then(|| app.sessions.home(session)).flatten()?;
     let backend = backends.iter().position(|backend| backend.name() == name)?;
-    Some(Home { backend, cached: tokens.min(prompt.expected()) })
+    Some(Home { backend, cached: backends[backend].cache_saves(tokens.min(prompt.expected())) })
 }
 
 /// Tries the candidates in turn and relays the first answer that begins.
@@ -208,7 +208,9 @@ async fn serve(
         let terms = terms.for_candidate(backend, choice);
         // Twice what it should take, since others may be read beside it.
         let prefill = (!terms.stream).then(|| 2.0 * speed.seconds(shape.new, 0));
-        let place = backend.occupy(Work { tokens, shape, prefill }, permit);
+        let home = app.sessions.home(session).filter(|(name, _)| name == backend.name());
+        let believed = home.map_or(0, |(_, tokens)| tokens.min(plan.facts.prompt.expected()));
+        let place = backend.occupy(Work { tokens, shape, believed, prefill }, permit);
         let asked =
             Asked { app, call, client, plan, choice, backend, place: &place, terms: &terms, ask_usage };
         let started = match attempt(backend, call, written.body, &terms, &place).await {

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::harness::{Reply, World, ask, words};
+use crate::harness::{Reply, Step, World, ask, ask_stream, delta, finish, role, words};
 
 #[tokio::test(start_paused = true)]
 async fn a_short_prompt_goes_to_the_first_backend_and_a_long_one_to_the_first_that_carries_it() {
@@ -126,4 +126,27 @@ proptest! {
             }
         });
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_that_reads_slower_than_thought_is_not_thought_fast_again() {
+    let world = World::new(&[("slow", 60_000), ("other", 60_000)], "[routing]\nsticky = false\n");
+    let usage = r#"data: {"id":"c","object":"chat.completion.chunk","choices":[],"usage":{"prompt_tokens":10000,"completion_tokens":1,"total_tokens":10001}}"#;
+    for topic in 0..3 {
+        let steps = vec![
+            Step::Pause(std::time::Duration::from_secs(90)),
+            role(),
+            delta("Read."),
+            finish("stop"),
+            Step::Send(format!("{usage}\n\ndata: [DONE]\n\n")),
+        ];
+        world.backend("slow").counts(10_000).then(Reply::stream(steps));
+        let answer = world.chat(&ask_stream(&format!("{topic} {}", words(10_000)))).await;
+        assert!(answer.body.contains("Read."), "{}", answer.body);
+    }
+    world.backend("other").then(Reply::streams(&["Sooner."]));
+    let answer = world.chat(&ask_stream(&words(10_000))).await;
+    assert_eq!(answer.header("x-switchback-backend"), "other");
+    let reason = answer.header("x-switchback-reason");
+    assert!(reason.contains("before slow, which would end after"), "{reason}");
 }

@@ -36,8 +36,9 @@ pub(super) fn times(request: &RequestFacts, index: BackendIndex, backend: &Backe
     let cached = request.home.filter(|home| home.backend == index).map_or(0, |home| home.cached);
     let prompt = request.prompt.expected();
     let prefill = speed.prefill(cached, prompt);
-    let rest = speed.seconds(0, backend.expected_output(request));
-    Times { wait, prefill, finish: wait + prefill + rest }
+    // Decode is as slow as its whole context makes it.
+    let whole = speed.seconds(prompt, backend.expected_output(request)) - speed.prefill(0, prompt);
+    Times { wait, prefill, finish: wait + prefill + whole }
 }
 
 /// Orders candidates of one rank, which stand in the operator's order.

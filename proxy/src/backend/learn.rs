@@ -1,4 +1,4 @@
-//! What a backend's requests teach of it: faults, deaths and their suspects, what was survived.
+//! What a backend's requests teach of it: faults, deaths and their suspects, what was survived, and how fast it is.
 //!
 //! An engine that says that it is dead has died. A lost connection is only a doubt: the next probe, which is made at once,
 //! tells whether anybody is still there. Must never take a client's hang-up, or an orderly stop, for a death.
@@ -6,14 +6,17 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use switchback_parsers::chunk::Usage;
 use switchback_parsers::diagnosis::Engine;
-use switchback_policies::facts::BackendState;
+use switchback_policies::facts::{BackendState, Speed};
 use switchback_policies::failover::{self, Fault};
 use switchback_policies::health::Probe;
+use switchback_policies::speed::{Reading, Writing};
 
-use super::open::{Place, Witnessed};
+use super::open::{Place, Took, Witnessed};
 use super::{Backend, probe};
 use crate::cliffs::Owner;
+use crate::preset::Preset;
 
 impl Backend {
     /// Takes a fault that a request met at its place; true: the engine died, and this request is the suspect.
@@ -47,10 +50,46 @@ impl Backend {
     }
 
     /// A request was answered to its end.
-    pub(crate) fn survived(&self, place: &Place) {
+    pub(crate) fn survived(&self, place: &Place, usage: Option<Usage>) {
         if let Some(owner) = self.owner() {
             self.cliffs.survived(owner, &place.shape());
         }
+        if let (Some(took), Some(usage)) = (place.took(), usage) {
+            self.learn_speed(took, usage);
+        }
+    }
+
+    fn learn_speed(&self, took: Took, usage: Usage) {
+        let Some(prompt) = usage.prompt_tokens else { return };
+        let start = self.published_speed();
+        let mut speed = self.speed.lock();
+        if let Some(seconds) = took.reading {
+            let (believed, cached) = (took.believed.min(prompt), usage.cached_tokens);
+            speed.read(start, Reading { prompt, believed, cached, seconds: seconds.as_secs_f64() });
+        }
+        if let (Some((seconds, running)), Some(tokens)) = (took.writing, usage.completion_tokens) {
+            speed.wrote(start, Writing { prompt, tokens, seconds: seconds.as_secs_f64(), running });
+        }
+    }
+
+    /// What is published of its speed, or of the usual one.
+    fn published_speed(&self) -> Speed {
+        self.config.preset.and_then(Preset::speed).unwrap_or(Speed::USUAL)
+    }
+
+    /// How fast it is for one more request, as far as that was published or seen.
+    pub(super) fn speed(&self) -> Option<Speed> {
+        let learned = self.speed.lock();
+        let published = self.config.preset.and_then(Preset::speed);
+        if learned.is_new() {
+            return published;
+        }
+        Some(learned.speed(published.unwrap_or(Speed::USUAL), self.open.running()))
+    }
+
+    /// The part of so many tokens, read here before, that its cache really saves.
+    pub(crate) fn cache_saves(&self, tokens: u64) -> u64 {
+        self.speed.lock().saved(tokens)
     }
 
     /// It died of this, or beside it.

@@ -24,6 +24,7 @@ use switchback_policies::cliff::Region;
 use switchback_policies::debt::Ledger;
 use switchback_policies::facts::{self, BackendFacts, BackendState, Limit};
 use switchback_policies::health::{Health, Probe};
+use switchback_policies::speed::Learner;
 use tokio::sync::{Notify, watch};
 
 use self::client::{ClientError, Connect, Reply};
@@ -33,7 +34,6 @@ pub(crate) use self::probe::{Found, Load};
 use crate::admission::Permit;
 use crate::cliffs::CliffMaps;
 use crate::config;
-use crate::preset::Preset;
 
 /// One backend.
 #[derive(Debug)]
@@ -43,6 +43,7 @@ pub(crate) struct Backend {
     /// As of the last probe; `None` if that did not tell.
     load: RwLock<Option<Load>>,
     open: Arc<OpenRequests>,
+    speed: Mutex<Learner>,
     cliffs: Arc<CliffMaps>,
     /// A connection was lost with this on it: if the next probe finds nobody, that was a death.
     lost: Mutex<Option<Witnessed>>,
@@ -71,6 +72,7 @@ impl Backend {
             found: RwLock::default(),
             load: RwLock::default(),
             open: Arc::default(),
+            speed: Mutex::default(),
             cliffs,
             lost: Mutex::default(),
             died: AtomicBool::new(true),
@@ -185,7 +187,7 @@ impl Backend {
                 None,
             ])),
             slots: self.config.slots.or(found.slots).or(preset.map(|preset| preset.slots)),
-            speed: preset.and_then(Preset::speed),
+            speed: self.speed(),
             load: facts::Load::default(),
             state: self.state(),
             images: self

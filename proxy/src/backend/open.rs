@@ -5,7 +5,7 @@
 //! The suspect of a death is the request that was in prefill then; of several the one with the most to read. All that were
 //! open at the first report of a death died of that one, so that one death is counted once.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use switchback_policies::cliff::Shape;
@@ -39,6 +39,8 @@ pub(crate) struct Work {
     /// Prompt and expected output.
     pub(crate) tokens: u64,
     pub(crate) shape: Shape,
+    /// Tokens of the prompt that are thought to be cached there.
+    pub(crate) believed: u64,
     /// How long it can be in prefill without its first token being seen; `None`: until that comes.
     pub(crate) prefill: Option<f64>,
 }
@@ -49,6 +51,21 @@ pub(crate) struct Place {
     open: Arc<OpenRequests>,
     id: u64,
     permit: Permit,
+    believed: u64,
+    /// When it was taken, and how many there were then, this one among them.
+    taken: (Instant, u64),
+    /// The same at its first token.
+    first_token: OnceLock<(Instant, u64)>,
+}
+
+/// How long one request took, and in what company.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Took {
+    pub(crate) believed: u64,
+    /// From sending to the first token; `None`: others ran beside it.
+    pub(crate) reading: Option<Duration>,
+    /// From the first token till now, and how many ran at both moments; `None`: it changed.
+    pub(crate) writing: Option<(Duration, u64)>,
 }
 
 /// What a death means for one request.
@@ -82,7 +99,14 @@ impl OpenRequests {
         let id = open.next;
         open.next += 1;
         open.requests.push(Request { id, work, prefill_until: Some(prefill_until) });
-        Place { open: self.clone(), id, permit }
+        Place {
+            open: self.clone(),
+            id,
+            permit,
+            believed: work.believed,
+            taken: (Instant::now(), open.requests.len() as u64),
+            first_token: OnceLock::new(),
+        }
     }
 
     /// How many there are.
@@ -116,11 +140,29 @@ impl Open {
 impl Place {
     /// Its first token has come: it is not in prefill any more.
     pub(crate) fn first_token(&self) {
+        self.first_token.get_or_init(|| (Instant::now(), self.open.running()));
+        self.was_read();
+    }
+
+    /// It is not in prefill any more, since when is unknown.
+    pub(crate) fn was_read(&self) {
         self.permit.first_token();
         let mut open = self.open.0.lock();
         if let Some(request) = open.requests.iter_mut().find(|open| open.id == self.id) {
             request.prefill_until = None;
         }
+    }
+
+    /// How long it took until now; `None`: its first token was not seen.
+    pub(crate) fn took(&self) -> Option<Took> {
+        let ((taken, beside), (first, then)) = (self.taken, *self.first_token.get()?);
+        let alone = beside == 1 && then == 1;
+        let same = self.open.running() == then;
+        Some(Took {
+            believed: self.believed,
+            reading: alone.then(|| first - taken),
+            writing: same.then(|| (first.elapsed(), then)),
+        })
     }
 
     /// It met the death of the engine.
@@ -147,7 +189,7 @@ mod tests {
 
     fn work(tokens: u64) -> Work {
         let shape = Shape { new: tokens, resident: tokens, running: 1, ..Shape::default() };
-        Work { tokens, shape, prefill: None }
+        Work { tokens, shape, believed: 0, prefill: None }
     }
 
     async fn place(open: &Arc<OpenRequests>, work: Work) -> Place {

@@ -115,6 +115,7 @@ impl Preset {
             prefill_b: prefill.b,
             first_token: self.first_token.map_or(usual.first_token, |wait| wait.as_secs_f64()),
             decode: self.decode.unwrap_or(usual.decode),
+            deeper: usual.deeper,
         })
     }
 }
