@@ -1,7 +1,8 @@
 //! Scenario 5: Copilot's hello. Its arithmetic takes characters for tokens, finds the window full, and asks for 64 tokens; what
 //! it means is "no limit".
 //!
-//! Without the proxy a small card refuses the request for one token too many, and a large one breaks the call off after 64.
+//! Without the proxy a large card breaks the call off after 64 tokens, and a small one, whose window the prompt nearly fills,
+//! after fewer (older vLLM refuses that request for one token too many).
 //! Source of the numbers: club-3090 issue 2, and issue 74 of the extension.
 
 use http::uri::Authority;
