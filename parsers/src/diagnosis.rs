@@ -107,6 +107,8 @@ pub enum Diagnosis {
 pub struct BackendError {
     /// What it means.
     pub diagnosis: Diagnosis,
+    /// The status that it stands under; `None`: an error event without a code.
+    pub status: Option<u16>,
     /// The engine's own sentence, at most 2 KiB.
     pub message: String,
     /// The member at fault, if the engine names one.
@@ -142,7 +144,7 @@ pub fn diagnose(engine: Engine, status: u16, body: &[u8]) -> BackendError {
             }
         }
     };
-    BackendError { diagnosis, message: told.message, param, kind: told.kind.or(told.word) }
+    BackendError { diagnosis, status, message: told.message, param, kind: told.kind.or(told.word) }
 }
 
 impl Row {

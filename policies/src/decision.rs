@@ -144,7 +144,10 @@ impl Decision {
             let later = self.choices.iter().skip(nth + 1).map(|choice| &choice.candidate);
             for overtaken in later.filter(|later| later.backend < chosen.backend) {
                 let name = name(backends, overtaken.backend);
-                if overtaken.reason == chosen.reason {
+                let at_home = request.home.is_some_and(|home| home.backend == chosen.backend);
+                if overtaken.reason == chosen.reason && at_home && overtaken.finish < chosen.finish + 1.0 {
+                    let _ = write!(text, "; before {name}, since the conversation was there");
+                } else if overtaken.reason == chosen.reason {
                     let (sooner, later) = (chosen.finish, overtaken.finish);
                     let _ = write!(
                         text,

@@ -95,6 +95,8 @@ pub struct RequestFacts {
     pub images: Images,
     /// Where the conversation has been.
     pub home: Option<Home>,
+    /// The operator gave this client an order of its own, which a home does not change where both are as good.
+    pub own_order: bool,
     /// An agent's turn: tools are declared, so the conversation will grow by tool results.
     pub agent: bool,
     /// It is streamed, and `tool_choice` is `required`.
@@ -119,6 +121,7 @@ impl RequestFacts {
             output_floor: None,
             images: Images::None,
             home: None,
+            own_order: false,
             agent: false,
             streams_required: false,
             class: Class::Interactive,

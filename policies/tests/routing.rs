@@ -186,6 +186,7 @@ fn any_request() -> impl Strategy<Value = RequestFacts> {
             output_floor,
             images,
             home,
+            own_order: may_fill,
             agent,
             streams_required: agent,
             class,

@@ -51,6 +51,18 @@ pub(crate) struct Plan {
     pub(crate) decision: Decision,
 }
 
+/// Why there is no plan, and the prompt's length if that was measured before.
+pub(crate) struct Refused {
+    pub(crate) error: ApiError,
+    pub(crate) measured: Option<Measured>,
+}
+
+impl From<ApiError> for Refused {
+    fn from(error: ApiError) -> Self {
+        Self { error, measured: None }
+    }
+}
+
 /// Runs a request to its end.
 pub(crate) async fn run(app: Arc<App>, call: Call, client: Client, out: Out) {
     let mut outcome = Outcome::open(&app, &call);
@@ -61,7 +73,10 @@ pub(crate) async fn run(app: Arc<App>, call: Call, client: Client, out: Out) {
             outcome.measured = Some(plan.measured.clone());
             serve(&app, &call, &client, session, &plan, &mut outcome, &out).await
         }
-        Err(error) => Err(error),
+        Err(Refused { error, measured }) => {
+            outcome.measured = measured;
+            Err(error)
+        }
     };
     if let Err(error) = result {
         if error.is_overflow() {
@@ -79,20 +94,21 @@ pub(crate) async fn run(app: Arc<App>, call: Call, client: Client, out: Out) {
 }
 
 /// Measures and decides, without sending anything but a count.
-pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) -> Result<Plan, ApiError> {
+pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) -> Result<Plan, Refused> {
     let arrival = app.sessions.arrive(session, app.now());
     if let Arrival::Loops(circle, limit) = arrival {
         let (count, seconds) = (limit.count, limit.within.as_secs());
-        return Err(match circle {
+        let error = match circle {
             Circle::Overflows => ApiError::overflow_loop(count, seconds),
             Circle::Failures => ApiError::failure_loop(count, seconds),
-        });
+        };
+        return Err(error.into());
     }
     let Target { backends, model } =
         models::resolve(app, call.model.as_deref())?.only(client.backends.as_deref(), &client.order)?;
     let backends = app.fleet.at(&backends);
     if backends.is_empty() {
-        return Err(ApiError::nobody_configured(&crate::discover::PORTS));
+        return Err(ApiError::nobody_configured(&crate::discover::PORTS).into());
     }
     let carries = |backend: &Arc<Backend>| app.admission.load(backend.name());
     let backend_facts: Vec<BackendFacts> =
@@ -107,6 +123,7 @@ pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) 
         streams_required: call.stream && call.request.as_deref().is_some_and(facts::requires_call),
         images: call.request.as_deref().map(facts::images_of).unwrap_or_default(),
         home: home(app, session, &backends, measured.size),
+        own_order: !client.order.is_empty(),
         agent,
         class: client.class,
         may_fill: arrival == Arrival::MayFill,
@@ -115,20 +132,21 @@ pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) 
     };
     if let Some(limit) = client.max_prompt.filter(|limit| facts.prompt.low() > *limit) {
         let hint = format!("client {} may send prompts of {limit} tokens", client.name);
-        return Err(ApiError::context_length_exceeded(facts.prompt.expected(), limit, Some(hint)));
+        let error = ApiError::context_length_exceeded(facts.prompt.expected(), limit, Some(hint));
+        return Err(Refused { error, measured: Some(measured) });
     }
     let settings =
         Settings { headroom: headroom(app, client, agent, &backend_facts), margin: app.config.answer.margin };
     let decision = decide(&facts, &backend_facts, settings);
-    match decision.unserved(&facts) {
-        Some(Unserved::TooLong { tokens, limit }) => Err(ApiError::context_length_exceeded(
-            tokens,
-            limit,
-            Some(decision.sentence(0, &facts, &backend_facts)),
-        )),
-        Some(Unserved::NoImages) => Err(ApiError::images_not_supported()),
-        None => Ok(Plan { facts, measured, backends, backend_facts, decision }),
-    }
+    let error = match decision.unserved(&facts) {
+        Some(Unserved::TooLong { tokens, limit }) => {
+            let why = decision.sentence(0, &facts, &backend_facts);
+            ApiError::context_length_exceeded(tokens, limit, Some(why))
+        }
+        Some(Unserved::NoImages) => ApiError::images_not_supported(),
+        None => return Ok(Plan { facts, measured, backends, backend_facts, decision }),
+    };
+    Err(Refused { error, measured: Some(measured) })
 }
 
 /// What an ordinary turn leaves free: as configured, else as much as this client's compaction call needs.
@@ -196,7 +214,8 @@ async fn serve(
         if grant.waited > WORTH_TELLING {
             sentence = format!("{sentence}; {grant}");
         }
-        outcome.reason = format!("{sentence}; client {}: {}", client.name, client.because);
+        let before = retry.before();
+        outcome.reason = format!("{sentence}{before}; client {}: {}", client.name, client.because);
         let written = edits::write(call, client, backend, choice, &base, ask_usage, app.config.repair);
         outcome.adjusted = written.adjusted;
         outcome.waited += grant.waited;

@@ -254,10 +254,26 @@ impl<'a> Retry<'a> {
         let all = |wanted| {
             !self.failures.is_empty() && self.failures.iter().all(|(_, failure)| failure.fault == wanted)
         };
-        if all(Fault::NotServed) {
-            return Some(ApiError::path_not_served(&self.call.endpoint.path));
+        if !all(Fault::NotServed) {
+            return None;
         }
-        None
+        // The path is there, and it is something in the request that no backend does: its own words tell what.
+        let told = self.failures.iter().filter_map(|(_, failure)| failure.error.as_deref());
+        let refused = told
+            .into_iter()
+            .find(|error| !error.message.is_empty() && !matches!(error.status, None | Some(404 | 405 | 501)));
+        Some(match refused {
+            Some(error) => ApiError::refused_by_backend(&error.message, error.param.as_deref()),
+            None => ApiError::path_not_served(&self.call.endpoint.path),
+        })
+    }
+
+    /// Who was tried before, for the sentence that names the next: empty, or `; after …`.
+    pub(crate) fn before(&self) -> String {
+        let failed = self.failures.iter().map(|(backend, failure)| {
+            format!("; after {}: {}", self.plan.backends[*backend].name(), failure.fault)
+        });
+        failed.collect()
     }
 
     fn unavailable(&self) -> ApiError {

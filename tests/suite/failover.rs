@@ -283,3 +283,40 @@ async fn the_first_connection_is_closed_before_the_second_attempt_starts() {
     }
     assert!(asking.await.expect("an answer").body.contains("Done."));
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_reason_names_who_was_tried_before() {
+    let world = World::new(&[("bad", 8000), ("good", 8000)], "");
+    world.backend("bad").then(Reply::closes());
+    world.backend("good").then(Reply::says("x"));
+    let answer = world.chat(&ask("hi")).await;
+    let reason = answer.header("x-switchback-reason");
+    assert!(
+        reason.starts_with("good: first that fits") && reason.contains("; after bad: connection lost"),
+        "{reason}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_no_engine_does_is_told_in_its_own_words_and_a_missing_path_as_such() {
+    let world = World::new(&[("a", 8000)], "");
+    let words =
+        r#"{"error":{"message":"tiny is not a multimodal model","type":"BadRequestError","code":400}}"#;
+    world.backend("a").then(Reply::json(400, words)).then(Reply::json(404, r#"{"detail":"Not Found"}"#));
+    let refused = world.chat(&ask("hi")).await;
+    assert_eq!(
+        (refused.status.as_u16(), refused.error()["code"].as_str()),
+        (400, Some("refused_by_backend"))
+    );
+    assert!(refused.body.contains("is not a multimodal model"), "{}", refused.body);
+    let missing = world.chat(&ask("hi")).await;
+    assert_eq!((missing.status.as_u16(), missing.error()["code"].as_str()), (404, Some("not_found")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_for_length_says_how_long_the_prompt_is() {
+    let world = World::new(&[("a", 1000)], "");
+    world.backend("a").counts(5000);
+    let answer = world.chat(&ask(&"x".repeat(4000))).await;
+    assert_eq!((answer.status.as_u16(), answer.header("x-switchback-tokens")), (400, "5000"));
+}

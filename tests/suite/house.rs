@@ -125,3 +125,26 @@ fn what_is_no_toml_is_shown_with_its_place() {
     let error = Config::parse("[[backend]]\nname = \n[server\n", Path::new(".")).expect_err("no toml");
     insta::assert_snapshot!(error.to_string());
 }
+
+#[test]
+fn what_would_surprise_is_a_complaint_entries_for_everybody_ports_that_are_none_presets_misspelt() {
+    let text = "\
+[[backend]]
+preset = \"vllm/DUAL\"
+[[backend]]
+name = \"a\"
+url = \"http://localhost:70000\"
+[[backend]]
+name = \"b\"
+url = \"http://localhost:8000\"
+[[client]]
+name = \"opencode\"
+max_prompt = 0
+[[client]]
+name = \"family\"
+when = { header = { \"x family\" = \"1\" } }
+sampling = { top_p = nan }
+";
+    let error = Config::parse(text, Path::new(".")).expect_err("a bad configuration").to_string();
+    insta::assert_snapshot!(error);
+}

@@ -44,7 +44,8 @@ pub(super) fn times(request: &RequestFacts, index: BackendIndex, backend: &Backe
 /// Orders candidates of one rank, which stand in the operator's order.
 pub(super) fn order(request: &RequestFacts, backends: &[BackendFacts], candidates: &mut [Candidate]) {
     // Ties keep affinity: a conversation's home is asked first unless another is clearly better.
-    if let Some(home) = request.home
+    if !request.own_order
+        && let Some(home) = request.home
         && let Some(at) = candidates.iter().position(|candidate| candidate.backend == home.backend)
     {
         candidates[..=at].rotate_right(1);

@@ -34,6 +34,10 @@ impl Backend {
                 None => {}
             }
         }
+        if fault == Fault::ModelUnknown {
+            // Another model may be served there by now.
+            self.doubt.notify_one();
+        }
         if let Some(state) = failover::shows(fault) {
             if state.is_gone() {
                 self.judge_loss(Probe::Gone);

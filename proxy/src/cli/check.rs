@@ -3,23 +3,32 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::Context as _;
+use bytes::Bytes;
+use http::{HeaderMap, Method};
 use switchback_parsers::diagnosis::Engine;
 use switchback_policies::decision::{Settings, decide};
 use switchback_policies::facts::{BackendFacts, BackendState, PromptSize, RequestFacts};
 
-use super::serve::{find, load};
+use super::serve::{find, load, look_around};
 use super::{Failed, say};
 use crate::app::App;
 use crate::backend::Backend;
 use crate::backend::client::Tcp;
 use crate::models;
 
+/// How long one more question to a backend may take.
+const ASK: Duration = Duration::from_secs(2);
+
 pub(super) async fn run(file: Option<PathBuf>) -> Result<(), Failed> {
-    let file = find(file)
-        .context("there is no configuration to check\nhint: --config FILE, or ./switchback.toml")?;
-    let config = load(&file)?;
+    let (config, whence) = match find(file) {
+        Some(file) => (load(&file)?, format!("{}: good", file.display())),
+        None => (
+            look_around(None).await,
+            "no configuration, so this is who listens on the usual ports".to_owned(),
+        ),
+    };
     let app = App::new(config, Arc::new(Tcp));
     app.probe_all().await;
     app.vocabularies.loaded().await;
@@ -29,9 +38,17 @@ pub(super) async fn run(file: Option<PathBuf>) -> Result<(), Failed> {
         0 => "no keys: loopback names only".to_owned(),
         count => format!("{count} keys"),
     };
-    say(format_args!("{}: good\nlistens on {}, {keys}\n", file.display(), server.listen));
+    say(format_args!("{whence}\nlistens on {}, {keys}\n", server.listen));
     for backend in app.fleet.all() {
         tell_backend(backend);
+        if let Some(caution) = no_engine(backend).await {
+            say(format_args!("    caution: {caution}"));
+        }
+        say("");
+    }
+    if app.fleet.all().is_empty() {
+        say("nobody is there; `switchback demo` shows the point without any backend");
+        return Ok(());
     }
     let everything: Vec<usize> = (0..app.fleet.all().len()).collect();
     if app.config.models.is_empty() {
@@ -51,6 +68,26 @@ pub(super) async fn run(file: Option<PathBuf>) -> Result<(), Failed> {
         }
     }
     Ok(())
+}
+
+/// What is odd about somebody who answers and serves no model.
+async fn no_engine(backend: &Arc<Backend>) -> Option<String> {
+    if backend.state() != BackendState::Up || backend.found().engine.is_some() {
+        return None;
+    }
+    let asked = backend.send(Method::GET, "/v1/models", HeaderMap::new(), Bytes::new());
+    let status = match tokio::time::timeout(ASK, asked).await {
+        Ok(Ok(reply)) => reply.head.status.as_u16(),
+        Ok(Err(_)) | Err(_) => return Some("its list of models does not come".to_owned()),
+    };
+    Some(match status {
+        401 | 403 => format!("it answers {status}: give its key by api_key_env"),
+        200 => "its list of models is empty or none: is this an inference server, with a model loaded?"
+            .to_owned(),
+        status => {
+            format!("its list of models answers {status}: is this an inference server, and is the url right?")
+        }
+    })
 }
 
 fn tell_backend(backend: &Arc<Backend>) {
@@ -115,10 +152,14 @@ fn tell_backend(backend: &Arc<Backend>) {
     {
         say(format_args!("    caution: configured as {said}, but it answers like {found}"));
     }
+    if let (Some(said), Some(found)) = (backend.config.window, found.window)
+        && said > found
+    {
+        say(format_args!("    caution: configured with a window of {said}, but it says {found}"));
+    }
     for caution in backend.config.preset.iter().flat_map(|preset| &preset.cautions) {
         say(format_args!("    caution: {caution}"));
     }
-    say("");
 }
 
 /// The lengths at which the answer changes, found by asking the decision itself around every limit.
@@ -161,7 +202,7 @@ fn stretches(backends: &[BackendFacts], order: &dyn Fn(u64) -> String) -> Vec<(u
         [backend.window, backend.single, backend.resident, soft]
     });
     let mut points: Vec<u64> = (0..=300).map(|step| step * 1000).collect();
-    points.extend(limits.flatten().flat_map(|limit| [limit, limit + 1]));
+    points.extend(limits.flatten().flat_map(|limit| [limit, limit.saturating_add(1)]));
     points.sort_unstable();
     points.dedup();
     let mut stretches = Vec::new();

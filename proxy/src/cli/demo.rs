@@ -23,9 +23,12 @@ use super::{Failed, asked_to_stop, say};
 use crate::config::Config;
 use crate::server::Proxy;
 
+/// Beyond this a chat is over before the prompt arrives that should meet it: real milliseconds are simulated tenths.
+const FASTEST: f64 = 100.0;
+
 #[derive(Debug, clap::Args)]
 pub(super) struct DemoArgs {
-    /// How much faster than the real machines
+    /// How much faster than the real machines, at most 100: beyond, requests that should meet miss each other
     #[arg(long, value_name = "FACTOR", default_value_t = 25.0)]
     speed: f64,
     /// Where the proxy listens; port 0: any free one
@@ -57,6 +60,13 @@ impl Stage {
 }
 
 pub(super) async fn run(args: DemoArgs) -> Result<(), Failed> {
+    if args.speed > FASTEST {
+        return Err(anyhow::anyhow!(
+            "speed {} is too fast to show anything, the limit is {FASTEST}",
+            args.speed
+        )
+        .into());
+    }
     let clock = Clock::new(args.speed)?;
     let [single, dual, coder] = machines()?;
     let survives = single.dies_above.context("the single card has a cliff")?;

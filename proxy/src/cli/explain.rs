@@ -14,19 +14,19 @@ use serde_json::Value;
 use switchback_policies::client::{BUILTIN, Class, Mark, Profile, Value as Says};
 use tokio::time::Instant;
 
-use super::serve::{find, load};
+use super::serve::{find, load, look_around};
 use super::{Failed, say};
 use crate::app::App;
 use crate::backend::client::{Connect, Connecting, Tcp};
 use crate::call::{Call, Endpoint};
 use crate::config::Config;
 use crate::identify::{Client, identify};
-use crate::pipeline::{self, Plan};
+use crate::pipeline::{self, Plan, Refused};
 use crate::routes::without_v1;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ExplainArgs {
-    /// A request body, or a recorded request with `path`, `headers` and `body`; `-` reads standard input
+    /// A request body of any dialect, or a recorded request with `path`, `headers` and `body`; `-` reads standard input
     #[arg(value_name = "FILE")]
     request: PathBuf,
     /// As if this configured client had sent it, or the built-in profile of this name with its headers
@@ -38,9 +38,15 @@ pub(super) struct ExplainArgs {
 }
 
 pub(super) async fn run(file: Option<PathBuf>, args: ExplainArgs) -> Result<(), Failed> {
-    let file =
-        find(file).context("explain needs a configuration\nhint: --config FILE, or ./switchback.toml")?;
-    let config = load(&file)?;
+    let config = match find(file) {
+        Some(file) => load(&file)?,
+        None if args.live => look_around(None).await,
+        None => {
+            let hint =
+                "hint: --config FILE, or ./switchback.toml, or --live for who listens on the usual ports";
+            return Err(anyhow::anyhow!("explain needs a configuration\n{hint}").into());
+        }
+    };
     let connector: Arc<dyn Connect> = if args.live { Arc::new(Tcp) } else { Arc::new(Nobody) };
     let app = App::new(config, connector);
     app.vocabularies.loaded().await;
@@ -56,7 +62,7 @@ pub(super) async fn run(file: Option<PathBuf>, args: ExplainArgs) -> Result<(), 
     let session = app.sessions.key(&call, client.conversation.as_deref());
     match pipeline::plan(&app, &call, &client, session).await {
         Ok(plan) => tell_plan(&plan),
-        Err(error) => {
+        Err(Refused { error, .. }) => {
             say(format_args!("refused    {}", error.message()));
             say(format_args!("           {}", error.hint_text().unwrap_or_default()));
         }
@@ -134,14 +140,19 @@ fn read(file: &Path) -> anyhow::Result<Call> {
     } else {
         std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?
     };
+    let text = text.trim_start_matches('\u{feff}').to_owned();
     let recorded: Value =
         serde_json::from_str(&text).with_context(|| format!("{} is not json", file.display()))?;
-    // A file of several recorded requests is explained by its first.
-    let recorded = recorded.pointer("/requests/0").unwrap_or(&recorded);
+    // A file of several recorded requests is explained by the first that asks for something.
+    let several = recorded.get("requests").and_then(Value::as_array);
+    let asks = |request: &&Value| request.get("body").is_some_and(|body| usual_path(body).is_some());
+    let recorded = several.and_then(|all| all.iter().find(asks)).unwrap_or(&recorded);
     let mut headers = HeaderMap::new();
-    let mut path = "/v1/chat/completions";
+    let mut path = usual_path(recorded).unwrap_or("/v1/chat/completions");
     let mut body = Bytes::from(text.clone());
-    if let Some(inner) = recorded.get("body").filter(|inner| inner.is_object()) {
+    let is_body = usual_path(recorded).is_some();
+    if let Some(inner) = recorded.get("body").filter(|inner| inner.is_object() && !is_body) {
+        path = usual_path(inner).unwrap_or(path);
         body = Bytes::from(inner.to_string());
         path = recorded.get("path").and_then(Value::as_str).unwrap_or(path);
         for (name, value) in recorded.get("headers").and_then(Value::as_object).into_iter().flatten() {
@@ -155,6 +166,18 @@ fn read(file: &Path) -> anyhow::Result<Call> {
     let endpoint = Endpoint::at(without_v1(path), query);
     Call::read("explain".to_owned(), Instant::now(), Method::POST, endpoint, headers, body)
         .map_err(|error| anyhow::anyhow!("{}", error.message()))
+}
+
+/// Where a body of this shape is sent; `None`: it has no shape that is known.
+fn usual_path(body: &Value) -> Option<&'static str> {
+    let has = |member: &str| body.get(member).is_some();
+    match () {
+        () if has("messages") => Some("/v1/chat/completions"),
+        () if has("prompt") => Some("/v1/completions"),
+        () if has("input") && !has("encoding_format") => Some("/v1/responses"),
+        () if has("input") => Some("/v1/embeddings"),
+        () => None,
+    }
 }
 
 /// Connects to nobody: without `--live` nothing leaves this process.

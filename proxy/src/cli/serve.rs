@@ -21,7 +21,11 @@ pub(super) async fn run(file: Option<PathBuf>, listen: Option<SocketAddr>) -> Re
     let file = find(file);
     let mut config = match &file {
         Some(file) => load(file)?,
-        None => look_around(listen).await,
+        None => {
+            let config = look_around(listen).await;
+            tell_found(&config);
+            config
+        }
     }
     .keeping_state();
     if config.keeps_nothing() {
@@ -73,10 +77,14 @@ pub(super) fn load(file: &Path) -> Result<Config, Failed> {
     })
 }
 
-async fn look_around(listen: Option<SocketAddr>) -> Config {
+/// Who is on the usual ports, but for the one that the proxy itself takes.
+pub(super) async fn look_around(listen: Option<SocketAddr>) -> Config {
     let own = listen.unwrap_or(Config::without_backends().server.listen).port();
     let connector: Arc<dyn Connect> = Arc::new(Tcp);
-    let config = discover::discover(None, own, &connector).await;
+    discover::discover(None, own, &connector).await
+}
+
+fn tell_found(config: &Config) {
     let looked: Vec<String> = discover::PORTS.iter().map(ToString::to_string).collect();
     let found: Vec<&str> = config.backends.iter().map(|backend| backend.name.as_str()).collect();
     if found.is_empty() {
@@ -96,7 +104,6 @@ async fn look_around(listen: Option<SocketAddr>) -> Config {
             "no configuration: looked on the local ports"
         );
     }
-    config
 }
 
 async fn look_again(proxy: &Proxy, mut config: Config) -> anyhow::Result<()> {

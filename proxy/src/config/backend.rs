@@ -7,16 +7,21 @@ use switchback_parsers::needs::Need;
 use super::{Backend, Limits, file, secret};
 use crate::preset::{self, Preset};
 
-/// Checks one entry; `None` if it cannot even be reached.
-pub(super) fn check(written: file::Backend, complaints: &mut Vec<String>) -> Option<Backend> {
+/// Checks the `nth` entry, counted from 1; `None` if it cannot even be reached.
+pub(super) fn check(nth: usize, written: file::Backend, complaints: &mut Vec<String>) -> Option<Backend> {
     let known = written.preset.as_deref().map(|slug| (slug, preset::get(slug)));
     let preset: Option<&'static Preset> = known.and_then(|(_, preset)| preset);
     // `vllm/dual` is called `dual` if nobody names it.
     let variant = preset.and_then(|preset| preset.slug.rsplit('/').next());
     let name = written.name.or(variant.map(str::to_owned)).unwrap_or_default();
-    let mut complain = |text: String| complaints.push(format!("[[backend]] {name}: {text}"));
+    let called = if name.is_empty() { format!("number {nth}") } else { name.clone() };
+    let mut complain = |text: String| complaints.push(format!("[[backend]] {called}: {text}"));
+    let unknown_preset = matches!(known, Some((_, None)));
     if name.is_empty() {
-        complain("name is missing".to_owned());
+        // A preset has a name and a url: one complaint about it is enough.
+        if !unknown_preset {
+            complain("name is missing".to_owned());
+        }
     } else if !name.bytes().all(|byte| byte.is_ascii_graphic()) {
         complain("name must be one word of visible ascii characters, since it is sent in headers".to_owned());
     }
@@ -81,6 +86,9 @@ pub(super) fn check(written: file::Backend, complaints: &mut Vec<String>) -> Opt
     };
     let url = written.url.or(preset.map(|preset| format!("http://127.0.0.1:{}", preset.port)));
     let Some(url) = url else {
+        if unknown_preset {
+            return None;
+        }
         complain("url is missing\nhint: e.g. url = \"http://127.0.0.1:8000\"".to_owned());
         return None;
     };
@@ -127,7 +135,14 @@ fn address(url: &str) -> Result<(Authority, String), &'static str> {
         return Err("must not hold a query");
     }
     let host = authority.host();
-    let port = authority.port_u16().unwrap_or(80);
+    let written = authority.as_str().strip_prefix(host).unwrap_or_default();
+    let port = match written.strip_prefix(':') {
+        None => 80,
+        Some(port) => port.parse().ok().filter(|port: &u16| *port > 0).ok_or("has a port that is none")?,
+    };
+    if host.is_empty() {
+        return Err("has no host");
+    }
     let authority: Authority = format!("{host}:{port}").parse().map_err(|_| "has no usable host")?;
     let path = uri.path().trim_end_matches('/');
     let prefix = path.strip_suffix("/v1").unwrap_or(path).trim_end_matches('/');

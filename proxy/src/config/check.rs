@@ -92,8 +92,10 @@ fn cliffs(written: file::Cliffs, base: &Path, floor: u64) -> cliffs::Settings {
 pub(super) fn check(file: file::File, base: &Path) -> Result<Config, Vec<String>> {
     let mut complaints = Vec::new();
     let server = server(file.server, base, &mut complaints);
-    let backends: Vec<Backend> =
-        file.backend.into_iter().filter_map(|written| backend::check(written, &mut complaints)).collect();
+    let backends: Vec<Backend> = (1..)
+        .zip(file.backend)
+        .filter_map(|(nth, written)| backend::check(nth, written, &mut complaints))
+        .collect();
     repeated(backends.iter().map(|backend| backend.name.as_str()), "[[backend]] name", &mut complaints);
     let models: Vec<Model> =
         file.model.into_iter().map(|written| model(written, &backends, base, &mut complaints)).collect();
@@ -102,6 +104,14 @@ pub(super) fn check(file: file::File, base: &Path) -> Result<Config, Vec<String>
     let clients: Vec<ClientRule> =
         file.client.into_iter().map(|written| client::check(written, &backends, &mut complaints)).collect();
     repeated(clients.iter().map(|client| client.name.as_str()), "[[client]] name", &mut complaints);
+    if let Some(at) = clients.iter().position(|client| client.when.is_always()) {
+        for unreached in &clients[at + 1..] {
+            complaints.push(format!(
+                "[[client]] {}: is never reached, since {} before it has no `when` and takes every request\nhint: put {} last",
+                unreached.name, clients[at].name, clients[at].name
+            ));
+        }
+    }
     if backends.is_empty() && complaints.is_empty() {
         complaints.push(
             "no [[backend]] is configured\nhint: add one, e.g. `[[backend]]`, `name = \"local\"`, \

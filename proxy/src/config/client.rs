@@ -100,6 +100,20 @@ pub(super) fn check(written: file::Client, backends: &[Backend], complaints: &mu
     let name = written.name;
     let mut complain = |text: String| complaints.push(format!("[[client]] {name}: {text}"));
     let when = written.when;
+    if name.is_empty() {
+        complain("name is missing".to_owned());
+    }
+    if when.is_always() && BUILTIN.iter().any(|profile| profile.id == name) {
+        complain(format!(
+            "when is missing: the entry holds for every request, not only for those of {name}\nhint: when = {{ profile = \"{name}\" }}"
+        ));
+    }
+    for header in when.header.keys().filter(|header| header.parse::<http::HeaderName>().is_err()) {
+        complain(format!("when.header: \"{header}\" is no name of a header"));
+    }
+    if written.max_prompt == Some(0) {
+        complain("max_prompt must be above 0".to_owned());
+    }
     if let Some(profile) = &when.profile {
         let known = || BUILTIN.iter().map(|profile| profile.id).chain([PLAIN.id]);
         if !known().any(|id| id == profile) {

@@ -348,6 +348,14 @@ pub(crate) struct When {
     pub(crate) header: BTreeMap<String, String>,
 }
 
+impl When {
+    /// Nothing is asked: every request fulfils it.
+    pub(super) fn is_always(&self) -> bool {
+        let Self { profile, api_key_name, user_agent, header } = self;
+        profile.is_none() && api_key_name.is_none() && user_agent.is_none() && header.is_empty()
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct OverflowLoop {

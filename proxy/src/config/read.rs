@@ -103,11 +103,22 @@ fn place_in_entries(entries: &DeArray<'_>, rest: &str) -> Option<usize> {
         Some(repeated) => (repeated.rsplit(' ').next()?, ""),
         None => rest.split_once(": ")?,
     };
+    if let Some(nth) = name.strip_prefix("number ").and_then(|nth| nth.parse::<usize>().ok()) {
+        let entry = entries.get(nth.checked_sub(1)?)?;
+        let at = entry.get_ref().as_table().and_then(|table| key(table, rest));
+        return Some(at.unwrap_or(entry.span().start));
+    }
     let called = |value: &DeValue<'_>| value.as_str() == Some(name);
+    // A backend without a name of its own is called by the end of its preset's.
+    let by_preset =
+        |value: &DeValue<'_>| value.as_str().and_then(|slug| slug.rsplit('/').next()) == Some(name);
     let is_named = |entry: &&Spanned<DeValue<'_>>| {
         let Some(table) = entry.get_ref().as_table() else { return false };
         let aliases = table.get("aliases").and_then(|aliases| aliases.get_ref().as_array());
-        table.get("name").is_some_and(|written| called(written.get_ref()))
+        let named = table.get("name").is_some_and(|written| called(written.get_ref()));
+        let preset = || table.get("preset").is_some_and(|written| by_preset(written.get_ref()));
+        named
+            || (table.get("name").is_none() && preset())
             || aliases.is_some_and(|aliases| aliases.iter().any(|alias| called(alias.get_ref())))
     };
     let named = || entries.iter().rev().filter(is_named);

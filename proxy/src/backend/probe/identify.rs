@@ -80,8 +80,20 @@ pub(super) async fn identify(ask: &mut Ask<'_>, configured: Option<Engine>) -> O
     Outcome { probe, found: Some(found), load }
 }
 
-/// Asks the cheapest question that tells whether a backend that was up still is. `known` is what was found of it.
-pub(super) async fn still_there(ask: &mut Ask<'_>, speaks: Engine, known: &Found) -> Outcome {
+/// Whether somebody else answers here than was found: another engine, or other models. Between two probes is time for a swap.
+async fn is_another(ask: &mut Ask<'_>, known: &Found) -> bool {
+    let Answer::Said(said) = ask.get_in_half("/v1/models").await else { return false };
+    let list = ModelList::read(&said);
+    !list.is_empty() && (list.names() != known.names || list.engine() != known.engine)
+}
+
+/// Asks the cheapest questions that tell whether a backend that was up still is. `known` is what was found of it.
+pub(super) async fn still_there(
+    ask: &mut Ask<'_>,
+    speaks: Engine,
+    configured: Option<Engine>,
+    known: &Found,
+) -> Outcome {
     let path = match speaks {
         Engine::Vllm | Engine::LlamaCpp | Engine::IkLlama => "/health",
         Engine::Ollama => "/api/ps",
@@ -100,6 +112,9 @@ pub(super) async fn still_there(ask: &mut Ask<'_>, speaks: Engine, known: &Found
     };
     let answer = ask.get(path).await;
     let mut outcome = Outcome::from(answer.liveness());
+    if path == "/health" && outcome.probe == Probe::Ready && is_another(ask, known).await {
+        return identify(ask, configured).await;
+    }
     match (speaks, outcome.probe, answer) {
         (Engine::Vllm, Probe::Ready, _) if known.engine == Some(Engine::Vllm) => {
             outcome.load = vllm::load(ask).await;

@@ -77,7 +77,7 @@ async fn probe(backend: &Backend, cheap: u32, timeout: Duration) -> u32 {
     let known = backend.found.read().clone();
     let was_up = backend.state() == BackendState::Up;
     let (outcome, left) = if was_up && cheap > 0 {
-        (still_there(&mut ask, speaks(backend, &known), &known).await, cheap - 1)
+        (still_there(&mut ask, speaks(backend, &known), configured(backend), &known).await, cheap - 1)
     } else {
         let mut outcome = identify(&mut ask, configured(backend)).await;
         if was_up {

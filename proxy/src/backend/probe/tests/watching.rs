@@ -18,11 +18,11 @@ async fn found(site: &Site) -> Arc<Backend> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn later_probes_ask_one_page_that_answers_beside_a_prefill() {
+async fn later_probes_ask_only_pages_that_answer_beside_a_prefill_and_who_is_there() {
     let cases: [(Site, &[&str]); 7] = [
-        (vllm(), &["GET /health", "GET /metrics"]),
-        (llama_cpp(), &["GET /health"]),
-        (ik_llama(), &["GET /health"]),
+        (vllm(), &["GET /health", "GET /v1/models", "GET /metrics"]),
+        (llama_cpp(), &["GET /health", "GET /v1/models"]),
+        (ik_llama(), &["GET /health", "GET /v1/models"]),
         (sglang(), &["GET /v1/models"]),
         (ollama(), &["GET /api/ps"]),
         (lm_studio(), &["GET /api/v1/models"]),
@@ -91,15 +91,13 @@ async fn a_port_that_comes_back_as_a_web_page_serves_nothing_any_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_swap_that_no_probe_saw_is_seen_by_the_next_that_asks_everything() {
+async fn a_swap_between_two_probes_is_seen_by_the_next() {
     let site = vllm();
     let backend = found(&site).await;
     site.becomes(&llama_cpp());
-    let mut left = CHEAP;
-    for _ in 0..=CHEAP {
-        left = probe(&backend, left, TIMEOUT).await;
-    }
-    assert_eq!((backend.names(), left), (vec!["small".to_owned()], CHEAP));
+    probe(&backend, CHEAP, TIMEOUT).await;
+    assert_eq!((backend.names(), backend.engine()), (vec!["small".to_owned()], Engine::LlamaCpp));
+    assert_eq!(backend.facts().window, Some(1024));
 }
 
 #[tokio::test(start_paused = true)]
