@@ -94,19 +94,18 @@ pub fn again(answer: AnswerFacts, wishes: Wishes, means: Means) -> Option<Again>
     if answer.cut_call {
         return means.longer.filter(|_| wishes.cut == CutCalls::Rescue).map(Again::Longer);
     }
-    if answer.at_limit {
-        // The limit would cut the second answer, too.
-        return None;
-    }
-    if answer.demanded && answer.calls == 0 {
-        return match wishes.missing {
+    let question = if answer.demanded && answer.calls == 0 {
+        match wishes.missing {
             MissingCalls::Pass => None,
             MissingCalls::Constrain if means.constrain => Some(Again::Constrained),
             MissingCalls::Retry | MissingCalls::Constrain => Some(Again::Same),
-        };
-    }
-    let corrects = answer.invalid > 0 && wishes.invalid == InvalidCalls::AskAgain && means.follow_up;
-    corrects.then_some(Again::Corrected)
+        }
+    } else {
+        let corrects = answer.invalid > 0 && wishes.invalid == InvalidCalls::AskAgain && means.follow_up;
+        corrects.then_some(Again::Corrected)
+    };
+    // The limit would cut the second answer, too, unless that is nothing but a call.
+    question.filter(|question| !answer.at_limit || *question == Again::Constrained)
 }
 
 /// Whether the second answer is to be delivered instead of the first.
@@ -158,7 +157,9 @@ mod tests {
             (answer(0, 0), MEANS, None),
             (missing, MEANS, Some(Again::Constrained)),
             (missing, Means { constrain: false, ..MEANS }, Some(Again::Same)),
-            (AnswerFacts { at_limit: true, ..missing }, MEANS, None),
+            (AnswerFacts { at_limit: true, ..missing }, MEANS, Some(Again::Constrained)),
+            (AnswerFacts { at_limit: true, ..missing }, Means { constrain: false, ..MEANS }, None),
+            (AnswerFacts { at_limit: true, ..answer(2, 1) }, MEANS, None),
             (cut, MEANS, Some(Again::Longer(4096))),
             (cut, Means { longer: None, ..MEANS }, None),
         ];

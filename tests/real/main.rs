@@ -14,3 +14,4 @@ mod harness;
 mod overflow;
 mod passing;
 mod routing;
+mod second_question;

@@ -1,7 +1,7 @@
 //! Whether arguments are what a schema asks for.
 //!
 //! Why: a policy may pass a wrong call with a note, or ask the model once more with the error. So the sentence is
-//! written for the model: which parameter, what is wanted, what is there.
+//! written for the model: which parameter, what is wanted, of which type it is. Never a value: it goes to the log, too.
 //!
 //! It must never refuse what it does not understand: keywords beyond these are taken as kept.
 
@@ -137,9 +137,9 @@ fn listed(schema: &Value, value: &Value, path: &str) -> Result<(), String> {
     match (schema.get("enum").and_then(Value::as_array), schema.get("const")) {
         (Some(values), _) if !values.iter().any(same) => {
             let values: Vec<String> = values.iter().map(Value::to_string).collect();
-            Err(format!("{path} must be one of {}, found {value}", values.join(", ")))
+            Err(format!("{path} must be one of {}", values.join(", ")))
         }
-        (_, Some(only)) if !same(only) => Err(format!("{path} must be {only}, found {value}")),
+        (_, Some(only)) if !same(only) => Err(format!("{path} must be {only}")),
         _ => Ok(()),
     }
 }
