@@ -53,6 +53,9 @@ pub struct Said {
     pub error: bool,
     /// It is not JSON.
     pub unreadable: bool,
+    /// Exclamation marks, if all the text and reasoning in it is made of them: what an engine writes whose numbers have
+    /// become none.
+    pub marks: u64,
 }
 
 /// What is said of one choice.
@@ -212,6 +215,7 @@ impl Said {
             },
             error: self.error | later.error,
             unreadable: self.unreadable | later.unreadable,
+            marks: self.marks + later.marks,
         }
     }
 }

@@ -131,7 +131,7 @@ pub(crate) async fn attempt(
     let first_token =
         (terms.stream && call.endpoint.dialect.is_some()).then(|| started + terms.silence.first_token);
     let limit = first_token.unwrap_or(started + terms.silence.whole);
-    let reply = match unless_silent(backend, limit, Fault::NoFirstToken, sending).await? {
+    let reply = match unless_silent(backend, place, limit, Fault::NoFirstToken, sending).await? {
         Ok(reply) => reply,
         Err(error @ ClientError::Connect(_)) => {
             return Err(Failure::new(Fault::Unreachable, error.to_string()));
@@ -143,7 +143,7 @@ pub(crate) async fn attempt(
     let unpack =
         Decoder::of(&reply.head.headers).map_err(|error| Failure::new(Fault::Other, error.to_string()))?;
     if !reply.head.status.is_success() {
-        return Err(refused(backend, reply, unpack).await);
+        return Err(refused(backend, place, reply, unpack).await);
     }
     let passed = headers::to_client(&reply.head.headers);
     let Some(dialect) = call.endpoint.dialect else {
@@ -157,12 +157,12 @@ pub(crate) async fn attempt(
             .get(header::CONTENT_TYPE)
             .is_some_and(|value| value.as_bytes().to_ascii_lowercase().starts_with(b"text/event-stream"));
         if !is_stream {
-            return Err(refused(backend, reply, unpack).await);
+            return Err(refused(backend, place, reply, unpack).await);
         }
         let stream = AnswerStream::new(reply.body, unpack, dialect, backend.engine(), terms);
         return first_content(backend, stream, started, terms.silence, place).await;
     }
-    let answer = whole(backend, dialect, passed, reply.body, unpack, started, terms).await?;
+    let answer = whole(backend, place, dialect, passed, reply.body, unpack, started, terms).await?;
     if call.stream { written(answer, terms) } else { Ok(answer) }
 }
 
@@ -186,10 +186,10 @@ async fn first_content(
     let mut deadline = started + silence.first_token;
     let mut silent = Fault::NoFirstToken;
     loop {
-        match unless_silent(backend, deadline, silent, stream.next()).await? {
+        match unless_silent(backend, place, deadline, silent, stream.next()).await? {
             Ok(progress) => {
                 if progress.token {
-                    place.first_token();
+                    place.token();
                 }
                 held.extend_from_slice(&progress.bytes);
                 if progress.content || stream.is_complete() || held.len() > HELD_LIMIT {
@@ -206,8 +206,10 @@ async fn first_content(
     }
 }
 
+#[expect(clippy::too_many_arguments, reason = "the parts of a reply, taken apart by the caller")]
 async fn whole(
     backend: &Arc<Backend>,
+    place: &Place,
     dialect: Dialect,
     headers: HeaderMap,
     mut body: ReplyBody,
@@ -217,7 +219,7 @@ async fn whole(
 ) -> Result<Started, Failure> {
     let reading = read_all(&mut body, &mut unpack, ANSWER_LIMIT);
     let limit = started + terms.silence.whole;
-    let bytes = unless_silent(backend, limit, Fault::NoFirstToken, reading).await??;
+    let bytes = unless_silent(backend, place, limit, Fault::NoFirstToken, reading).await??;
     let said = dialect.read_answer(&bytes);
     if said.error || said.unreadable {
         return Err(Failure::told(diagnose(backend.engine(), 200, &bytes)));
@@ -249,11 +251,11 @@ async fn whole(
 }
 
 /// A reply that is no answer.
-async fn refused(backend: &Arc<Backend>, reply: Reply, mut unpack: Decoder) -> Failure {
+async fn refused(backend: &Arc<Backend>, place: &Place, reply: Reply, mut unpack: Decoder) -> Failure {
     let Reply { head, mut body } = reply;
     let deadline = Instant::now() + ERROR_WITHIN;
     let reading = read_all(&mut body, &mut unpack, ERROR_LIMIT);
-    let bytes = match unless_silent(backend, deadline, Fault::Other, reading).await {
+    let bytes = match unless_silent(backend, place, deadline, Fault::Other, reading).await {
         Ok(Ok(bytes)) => bytes,
         // The status alone has to do.
         Ok(Err(_)) | Err(_) => Bytes::new(),
@@ -279,6 +281,7 @@ async fn read_all(body: &mut ReplyBody, unpack: &mut Decoder, limit: usize) -> R
 /// backend has gone.
 pub(crate) async fn unless_silent<T>(
     backend: &Arc<Backend>,
+    place: &Place,
     deadline: Instant,
     late: Fault,
     something: impl Future<Output = T>,
@@ -299,6 +302,7 @@ pub(crate) async fn unless_silent<T>(
             Err(Failure::new(late, "nothing in time"))
         }
         something = something => Ok(something),
+        () = place.until_lost() => Err(Failure::new(late, "the engine does not work on it any more")),
         () = gone => Err(Failure::new(Fault::ConnectionLost, "backend went away without ending its answer")),
     }
 }

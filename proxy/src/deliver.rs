@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use switchback_policies::liveness::Worth;
 
 use crate::answer::relay::AnswerStream;
 use crate::answer::{Head, Out, Piece, stream_headers};
@@ -12,6 +13,7 @@ use crate::ask_again::{Asked, Passing};
 use crate::attempt::Started;
 use crate::backend::client::ReplyBody;
 use crate::backend::decode::Decoder;
+use crate::backend::pulse::worth;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::record::{End, Outcome};
@@ -30,7 +32,7 @@ pub(crate) async fn deliver(asked: &Asked<'_>, started: Started, outcome: &mut O
         }
         Started::Written { frames, usage, .. } => {
             headers.extend(stream_headers());
-            backend.survived(place, usage);
+            backend.survived(place, Worth::Answer, usage);
             outcome.usage = usage;
             out.send(Piece::Head(Head { status: StatusCode::OK, headers })).await;
             out.data(frames).await;
@@ -40,7 +42,7 @@ pub(crate) async fn deliver(asked: &Asked<'_>, started: Started, outcome: &mut O
             headers.extend(passed);
             outcome.usage = said.usage;
             outcome.ends(End::Answered, None);
-            backend.survived(place, said.usage);
+            backend.survived(place, worth(said.content, said.marks), said.usage);
             out.send(Piece::Whole(Head { status: StatusCode::OK, headers }, body)).await;
         }
         Started::Unread { head, body, unpack } => {
@@ -66,7 +68,7 @@ async fn relay_stream(
             Some(look) => show(look.at(frames, &stream), outcome, out).await,
             None => out.data(frames).await,
         }
-        let next = stream.next_in_time(backend, asked.terms.silence.stall).await;
+        let next = stream.next_in_time(backend, asked.place, asked.terms.silence.stall).await;
         outcome.usage = stream.usage;
         match next {
             Ok(progress) => frames = progress.bytes,
@@ -78,7 +80,7 @@ async fn relay_stream(
     }
     let failure = match end {
         Ok(()) => {
-            backend.survived(asked.place, outcome.usage);
+            backend.survived(asked.place, worth(stream.has_content(), stream.marks), outcome.usage);
             return outcome.ends(End::Answered, None);
         }
         Err(_) if stream.is_complete() => {

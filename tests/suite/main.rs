@@ -12,6 +12,7 @@ mod failover;
 mod guarding;
 mod harness;
 mod house;
+mod liveness;
 mod probing;
 mod repair_corpus;
 mod repairing;

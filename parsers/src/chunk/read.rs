@@ -31,6 +31,7 @@ fn read_choices(dialect: Dialect, value: Value<'_>, said: &mut Said) {
         let index = index.and_then(Value::as_u64).unwrap_or(said.choices.len() as u64);
         let finish = finish.and_then(Value::as_str).and_then(|word| Finish::read(dialect, word));
         said.content |= text.is_some_and(holds) || delta.or(message).is_some_and(|m| says(m, &SHOWN));
+        said.marks = marks(text.into_iter().chain(delta.or(message).into_iter().flat_map(shown)));
         said.token |= finish.is_some();
         said.choices.push(ChoiceSaid { index, finish });
     }
@@ -47,6 +48,24 @@ const SHOWN: [&str; 7] =
 /// Whether one of these members holds anything.
 fn says(object: Value<'_>, names: &[&str]) -> bool {
     object.members().any(|m| names.iter().any(|name| m.key.is_text(name)) && holds(m.value))
+}
+
+fn shown(message: Value<'_>) -> impl Iterator<Item = Value<'_>> {
+    let members = message.members();
+    members.filter(|member| SHOWN.iter().any(|name| member.key.is_text(name))).map(|member| member.value)
+}
+
+/// How many exclamation marks these are, if they are nothing else.
+fn marks<'a>(values: impl Iterator<Item = Value<'a>>) -> u64 {
+    let mut marks = 0;
+    for value in values.filter(|value| holds(*value)) {
+        let text = value.raw().trim_matches('"');
+        if text.bytes().any(|byte| byte != b'!') {
+            return 0;
+        }
+        marks += text.len() as u64;
+    }
+    marks
 }
 
 fn holds(value: Value<'_>) -> bool {

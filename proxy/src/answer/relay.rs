@@ -19,9 +19,9 @@ use tokio::time::Instant;
 use super::rename::Rename;
 use super::repair::StreamRepair;
 use crate::attempt::{Failure, Terms, unless_silent};
-use crate::backend::Backend;
 use crate::backend::client::ReplyBody;
 use crate::backend::decode::Decoder;
+use crate::backend::{Backend, Place};
 
 /// How long text that is let go waits for the rest of its frame. Mostly the next frame comes sooner, and then all leave as
 /// they came.
@@ -59,6 +59,11 @@ pub(crate) struct AnswerStream {
     holds: bool,
     /// When the backend has computed something last.
     alive: Instant,
+    /// Content has come.
+    says: bool,
+    /// The longest row of exclamation marks with nothing else between them, and the one at its end.
+    pub(crate) marks: u64,
+    marks_now: u64,
     /// The backend's own figures, for the record.
     pub(crate) usage: Option<Usage>,
 }
@@ -87,6 +92,9 @@ impl AnswerStream {
             ended: None,
             holds: false,
             alive: Instant::now(),
+            says: false,
+            marks: 0,
+            marks_now: 0,
             usage: None,
         }
     }
@@ -106,6 +114,11 @@ impl AnswerStream {
         self.repair.as_ref().and_then(StreamRepair::said)
     }
 
+    /// Whether the backend has said anything that a client may show.
+    pub(crate) fn has_content(&self) -> bool {
+        self.says
+    }
+
     /// What ends the stream for the client, if the backend has not sent it.
     pub(crate) fn end_marker(&self) -> Bytes {
         let missing = if self.done { None } else { self.dialect.end_marker() };
@@ -116,11 +129,17 @@ impl AnswerStream {
     pub(crate) async fn next_in_time(
         &mut self,
         backend: &Arc<Backend>,
+        place: &Place,
         stall: Duration,
     ) -> Result<Progress, Result<(), Failure>> {
         let deadline = self.alive + stall;
-        match unless_silent(backend, deadline, Fault::Stalled, self.next()).await {
-            Ok(next) => next,
+        match unless_silent(backend, place, deadline, Fault::Stalled, self.next()).await {
+            Ok(next) => {
+                if next.as_ref().is_ok_and(|progress| progress.token || progress.content) {
+                    place.token();
+                }
+                next
+            }
             Err(failure) => Err(Err(failure)),
         }
     }
@@ -219,6 +238,11 @@ impl AnswerStream {
             (before, now) => now.or(before),
         };
         progress.token |= said.token;
+        if said.content {
+            self.says = true;
+            self.marks_now = if said.marks > 0 { self.marks_now + said.marks } else { 0 };
+            self.marks = self.marks.max(self.marks_now);
+        }
         if said.done {
             self.done = true;
             self.ended = Some(self.at_end(None));

@@ -272,7 +272,7 @@ async fn hold(asked: &Asked<'_>, watch: &Watch, started: Started, to_its_end: bo
         if !wanted || held.len() > HELD {
             return Ok(Held::LetGo(Started::Stream(stream, held.freeze())));
         }
-        match stream.next_in_time(asked.backend, asked.terms.silence.stall).await {
+        match stream.next_in_time(asked.backend, asked.place, asked.terms.silence.stall).await {
             Ok(progress) => {
                 fold(&mut folded, progress.bytes.clone());
                 held.extend_from_slice(&progress.bytes);

@@ -11,6 +11,7 @@ use switchback_parsers::diagnosis::Engine;
 use switchback_policies::facts::{BackendState, Speed};
 use switchback_policies::failover::{self, Fault};
 use switchback_policies::health::Probe;
+use switchback_policies::liveness::Worth;
 use switchback_policies::speed::{Reading, Writing};
 
 use super::open::{Place, Took, Witnessed};
@@ -34,6 +35,7 @@ impl Backend {
                 None => {}
             }
         }
+        self.failed(fault);
         if fault == Fault::ModelUnknown {
             // Another model may be served there by now.
             self.doubt.notify_one();
@@ -54,7 +56,8 @@ impl Backend {
     }
 
     /// A request was answered to its end.
-    pub(crate) fn survived(&self, place: &Place, usage: Option<Usage>) {
+    pub(crate) fn survived(&self, place: &Place, worth: Worth, usage: Option<Usage>) {
+        self.answered(worth);
         if let Some(owner) = self.owner() {
             self.cliffs.survived(owner, &place.shape());
         }
@@ -99,6 +102,7 @@ impl Backend {
     /// It died of this, or beside it.
     fn learn(&self, witnessed: Witnessed) {
         self.died.store(true, Ordering::Relaxed);
+        self.pulse.doubt();
         let shape = match witnessed {
             Witnessed::Prefill(shape) => shape,
             // vLLM keeps what does not fit waiting; what kills it in decode has nothing to do with lengths.

@@ -9,6 +9,7 @@ pub(crate) mod headers;
 mod learn;
 mod open;
 pub(crate) mod probe;
+pub(crate) mod pulse;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -31,6 +32,7 @@ use self::client::{ClientError, Connect, Reply};
 use self::open::{OpenRequests, Witnessed};
 pub(crate) use self::open::{Place, Work};
 pub(crate) use self::probe::{Found, Load};
+use self::pulse::Pulse;
 use crate::admission::Permit;
 use crate::cliffs::CliffMaps;
 use crate::config;
@@ -49,6 +51,7 @@ pub(crate) struct Backend {
     lost: Mutex<Option<Witnessed>>,
     /// It may have died since it was last seen up: that it comes back is no restart on purpose then.
     died: AtomicBool,
+    pulse: Pulse,
     /// Something happened that a probe should look at now.
     doubt: Notify,
     /// Prompts that it read because another backend had failed.
@@ -76,6 +79,7 @@ impl Backend {
             cliffs,
             lost: Mutex::default(),
             died: AtomicBool::new(true),
+            pulse: Pulse::new(),
             doubt: Notify::new(),
             debt: Mutex::default(),
             health: watch::Sender::new(Health::default()),
@@ -248,6 +252,9 @@ impl Backend {
 
     /// Takes how busy a probe found it.
     fn on_load(&self, load: Option<Load>) {
+        if let Some(load) = load {
+            self.look(load);
+        }
         *self.load.write() = load;
     }
 

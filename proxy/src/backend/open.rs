@@ -9,18 +9,26 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use switchback_policies::cliff::Shape;
+use switchback_policies::liveness::QUIET;
+use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
 
 use crate::admission::Permit;
 
 /// The open requests of one backend.
 #[derive(Debug, Default)]
-pub(crate) struct OpenRequests(Mutex<Open>);
+pub(crate) struct OpenRequests {
+    open: Mutex<Open>,
+    /// Some requests are lost.
+    lost: Notify,
+}
 
 #[derive(Debug, Default)]
 struct Open {
     requests: Vec<Request>,
     next: u64,
+    /// When any of them last made progress.
+    moved: Option<Instant>,
     /// The last death: who was there, and the suspect.
     death: Option<(Vec<u64>, Option<u64>)>,
 }
@@ -31,6 +39,9 @@ struct Request {
     work: Work,
     /// `None`: its first token has come.
     prefill_until: Option<Instant>,
+    began: Instant,
+    /// The engine does not know it any more.
+    lost: bool,
 }
 
 /// What a request puts on a backend.
@@ -95,10 +106,16 @@ impl OpenRequests {
     pub(crate) fn take(self: &Arc<Self>, work: Work, permit: Permit) -> Place {
         // What cannot be said as a time never ends.
         let prefill_until = after(work.prefill.unwrap_or(1e9));
-        let mut open = self.0.lock();
+        let mut open = self.open.lock();
         let id = open.next;
         open.next += 1;
-        open.requests.push(Request { id, work, prefill_until: Some(prefill_until) });
+        open.requests.push(Request {
+            id,
+            work,
+            prefill_until: Some(prefill_until),
+            began: Instant::now(),
+            lost: false,
+        });
         Place {
             open: self.clone(),
             id,
@@ -111,7 +128,26 @@ impl OpenRequests {
 
     /// How many there are.
     pub(crate) fn running(&self) -> u64 {
-        self.0.lock().requests.len() as u64
+        self.open.lock().requests.len() as u64
+    }
+
+    /// Requests that have been here for a while, and how long none of them has made progress.
+    pub(crate) fn quiet(&self) -> (u64, Duration) {
+        let open = self.open.lock();
+        let now = Instant::now();
+        let mut old = open.requests.iter().filter(|request| now - request.began >= QUIET).peekable();
+        let Some(first) = old.peek().map(|request| request.began) else { return (0, Duration::ZERO) };
+        let moved = open.moved.map_or(first, |moved| moved.max(first));
+        (old.count() as u64, now - moved)
+    }
+
+    /// Those are lost: whoever waits for them is told.
+    pub(crate) fn lose(&self) {
+        let now = Instant::now();
+        for request in &mut self.open.lock().requests {
+            request.lost |= now - request.began >= QUIET;
+        }
+        self.lost.notify_waiters();
     }
 }
 
@@ -138,16 +174,17 @@ impl Open {
 }
 
 impl Place {
-    /// Its first token has come: it is not in prefill any more.
-    pub(crate) fn first_token(&self) {
+    /// A token of it has come: it is not in prefill any more.
+    pub(crate) fn token(&self) {
         self.first_token.get_or_init(|| (Instant::now(), self.open.running()));
         self.was_read();
+        self.open.open.lock().moved = Some(Instant::now());
     }
 
     /// It is not in prefill any more, since when is unknown.
     pub(crate) fn was_read(&self) {
         self.permit.first_token();
-        let mut open = self.open.0.lock();
+        let mut open = self.open.open.lock();
         if let Some(request) = open.requests.iter_mut().find(|open| open.id == self.id) {
             request.prefill_until = None;
         }
@@ -165,21 +202,36 @@ impl Place {
         })
     }
 
+    /// Resolves when the engine does not know the request any more.
+    pub(crate) async fn until_lost(&self) {
+        loop {
+            let told = self.open.lost.notified();
+            tokio::pin!(told);
+            // From now on, so that nothing is missed between the look and the wait.
+            told.as_mut().enable();
+            let lost = |open: &Open| open.requests.iter().any(|open| open.id == self.id && open.lost);
+            if lost(&self.open.open.lock()) {
+                return;
+            }
+            told.await;
+        }
+    }
+
     /// It met the death of the engine.
     pub(crate) fn died(&self) -> Death {
-        self.open.0.lock().died(self.id)
+        self.open.open.lock().died(self.id)
     }
 
     /// What it put there.
     pub(crate) fn shape(&self) -> Shape {
-        let open = self.open.0.lock();
+        let open = self.open.open.lock();
         open.requests.iter().find(|open| open.id == self.id).map(|open| open.work.shape).unwrap_or_default()
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.open.0.lock().requests.retain(|open| open.id != self.id);
+        self.open.open.lock().requests.retain(|open| open.id != self.id);
     }
 }
 
@@ -200,7 +252,7 @@ mod tests {
     async fn the_suspect_of_a_death_is_the_one_in_prefill_whoever_reports_first() {
         let open = Arc::new(OpenRequests::default());
         let writes = place(&open, work(40_000)).await;
-        writes.first_token();
+        writes.token();
         let reads = place(&open, work(25_000)).await;
         let waits = place(&open, work(300)).await;
         let death = writes.died();
@@ -211,7 +263,7 @@ mod tests {
         assert_eq!(waits.died(), Death { suspect: false, lesson: None });
         drop((writes, reads, waits));
         let next = place(&open, work(100)).await;
-        next.first_token();
+        next.token();
         assert!(matches!(next.died().lesson, Some(Witnessed::Crowd(_))), "another death");
     }
 

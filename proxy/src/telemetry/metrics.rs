@@ -60,6 +60,7 @@ pub(crate) struct Metrics {
     counts: Family<CountLabels, Counter>,
     again: Family<BackendLabels, Counter>,
     up: Family<BackendLabels, Gauge>,
+    needs_restart: Family<BackendLabels, Gauge>,
 }
 
 impl fmt::Debug for Metrics {
@@ -89,6 +90,7 @@ impl Metrics {
             counts: Family::default(),
             again: Family::default(),
             up: Family::default(),
+            needs_restart: Family::default(),
         };
         let mut registry = Registry::with_prefix("switchback");
         registry.register(
@@ -142,6 +144,11 @@ impl Metrics {
             "backend_up",
             "1 if the backend is up or not yet probed, else 0",
             metrics.up.clone(),
+        );
+        registry.register(
+            "backend_needs_restart",
+            "1 if its answers are empty or garbage, and it gets no work until it has been restarted",
+            metrics.needs_restart.clone(),
         );
         Self { registry: Mutex::new(registry), ..metrics }
     }
@@ -205,7 +212,10 @@ impl Metrics {
         self.queued.set(i64::try_from(queued).unwrap_or(i64::MAX));
         for backend in fleet.all() {
             let up = backend.state().takes_requests();
-            self.up.get_or_create(&BackendLabels { backend: backend.name().to_owned() }).set(i64::from(up));
+            let labels = BackendLabels { backend: backend.name().to_owned() };
+            self.up.get_or_create(&labels).set(i64::from(up));
+            let sick = backend.needs_restart().is_some();
+            self.needs_restart.get_or_create(&labels).set(i64::from(sick));
         }
         let mut text = String::new();
         // Writing to a string cannot fail.

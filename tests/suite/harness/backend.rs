@@ -135,6 +135,8 @@ struct Script {
     replies: VecDeque<Reply>,
     /// Answers to the counting endpoint; absent: 404.
     counts: Option<u64>,
+    /// Answers to the proxy's own question for a token; absent: one that says so.
+    token: Option<Reply>,
     listening: bool,
 }
 
@@ -167,6 +169,12 @@ impl Backend {
     /// Counts every prompt as so many tokens.
     pub(crate) fn counts(&self, tokens: u64) -> &Self {
         self.script.lock().counts = Some(tokens);
+        self
+    }
+
+    /// Answers so when the proxy itself asks for a token.
+    pub(crate) fn token(&self, reply: Reply) -> &Self {
+        self.script.lock().token = Some(reply);
         self
     }
 
@@ -219,6 +227,9 @@ impl Backend {
                 Some(tokens) => Reply::json(200, &format!(r#"{{"count":{tokens}}}"#)),
                 None => Reply::json(404, r#"{"detail":"Not Found"}"#),
             },
+            _ if request.body.contains(r#""messages":[{"role":"user","content":"."}]"#) => {
+                script.token.clone().unwrap_or_else(|| Reply::says("."))
+            }
             _ => {
                 self.seen.send_modify(|seen| seen.push(request.clone()));
                 script

@@ -36,7 +36,7 @@ pub(crate) struct Answer {
 }
 
 impl Client {
-    pub(super) async fn over(pipe: DuplexStream) -> Self {
+    pub(crate) async fn over(pipe: DuplexStream) -> Self {
         let (sender, connection) = handshake(TokioIo::new(pipe)).await.expect("a connection");
         let connection = tokio::spawn(async move {
             let _ = connection.await;

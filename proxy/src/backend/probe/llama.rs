@@ -1,12 +1,12 @@
 //! llama.cpp's server, its forks, and ik_llama: `/props`, which HTTP threads answer beside a running prefill.
 //!
-//! Must never ask `/slots` or `/metrics`: they go through the queue of the computing thread, and in older builds wait for
-//! a whole batch. Sources: llama.cpp build 11434 (`server-context.cpp`), ik_llama.cpp (`examples/server/server.cpp`).
+//! Must never ask `/slots` or `/metrics` of a backend that is not doubted: they go through the queue of the computing thread,
+//! and in older builds wait for a whole batch. Sources: llama.cpp build 11434 (`server-context.cpp`), ik_llama.cpp (`examples/server/server.cpp`).
 
 use serde_json::Value;
 
 use super::ask::Ask;
-use super::found::{Found, ReasoningField, TemplateCaps};
+use super::found::{Found, Load, ReasoningField, TemplateCaps};
 use super::list::text;
 
 /// Fills in what the server tells of itself.
@@ -18,6 +18,14 @@ pub(super) async fn describe(ask: &mut Ask<'_>, is_ik: bool, found: &mut Found) 
     }
     let Some(props) = ask.json("/props").await else { return };
     read(&props, is_ik, found);
+}
+
+/// How busy it is; for a server whose answers have been silent for long. One that computes a long batch may not say.
+pub(super) async fn load(ask: &mut Ask<'_>) -> Option<Load> {
+    let slots = ask.json("/slots").await?;
+    let busy = |slot: &&Value| slot.get("is_processing").and_then(Value::as_bool) == Some(true);
+    let slots = slots.as_array().filter(|slots| !slots.is_empty())?;
+    Some(Load { running: slots.iter().filter(busy).count() as u64, waiting: 0, kv_usage: None })
 }
 
 fn read(props: &Value, is_ik: bool, found: &mut Found) {

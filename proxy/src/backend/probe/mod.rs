@@ -76,7 +76,7 @@ async fn probe(backend: &Backend, cheap: u32, timeout: Duration) -> u32 {
     let mut ask = Ask::new(backend, Instant::now() + timeout);
     let known = backend.found.read().clone();
     let was_up = backend.state() == BackendState::Up;
-    let (outcome, left) = if was_up && cheap > 0 {
+    let (mut outcome, left) = if was_up && cheap > 0 {
         (still_there(&mut ask, speaks(backend, &known), configured(backend), &known).await, cheap - 1)
     } else {
         let mut outcome = identify(&mut ask, configured(backend)).await;
@@ -87,7 +87,12 @@ async fn probe(backend: &Backend, cheap: u32, timeout: Duration) -> u32 {
         }
         (outcome, if ask.was_late() { CHEAP_IF_LATE } else { CHEAP })
     };
-    backend.on_probe(outcome.probe, outcome.found);
+    if outcome.load.is_none() && backend.is_quiet() && speaks(backend, &known) == Engine::LlamaCpp {
+        outcome.load = llama::load(&mut ask).await;
+    }
+    if let Some(probe) = backend.verify(outcome.probe).await {
+        backend.on_probe(probe, outcome.found);
+    }
     backend.on_load(outcome.load);
     left
 }
