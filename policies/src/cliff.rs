@@ -201,12 +201,17 @@ impl Axis {
         self.survived.last_key_value().map(|(step, _)| first_of(*step))
     }
 
+    /// Deaths of about this size. Much larger ones have cliffs of their own.
+    fn died_near(&self, size: u64) -> f64 {
+        let alike = self.killers.iter().filter(|other| (below(size)..=size + size / 4).contains(&other.size));
+        alike.map(|other| other.confidence).sum()
+    }
+
     /// The limit that follows from all deaths. `floor`: see [`Cliffs::died`].
     fn bound(&self, floor: u64) -> Option<Bound> {
         let bounds = self.killers.iter().filter_map(|killer| {
             let near = below(killer.size);
-            let alike = self.killers.iter().filter(|other| other.size >= near);
-            let died: f64 = alike.map(|other| other.confidence).sum();
+            let died = self.died_near(killer.size);
             let share = died / (died + self.survived(killer.size));
             let guilty = if killer.size >= floor { share >= PART } else { died >= TWICE && share >= HALF };
             guilty.then(|| Bound {
@@ -277,9 +282,7 @@ impl Cliffs {
         let unheard = |cliffs: &Self, dimension: Dimension| {
             let size = shape.size(dimension);
             let axis = cliffs.axis(dimension);
-            let near = axis.killers.iter().filter(|killer| killer.size >= below(size)).count();
-            #[expect(clippy::cast_precision_loss, reason = "a handful")]
-            let died = near as f64 + 1.0;
+            let died = axis.died_near(size) + 1.0;
             size > 0 && died / (died + axis.survived(size)) >= PART
         };
         let tokens: Vec<Dimension> = [Dimension::New, Dimension::Accumulated, Dimension::Resident]

@@ -127,13 +127,15 @@ impl How {
     }
 }
 
-/// Measures a call's prompt for the backends that may get it.
+/// Measures a call's prompt for the backends that may get it. Above `exact_above` tokens bounds will not do if anybody can
+/// count.
 pub(crate) async fn measure(
     call: &Call,
     vocabularies: &Vocabularies,
     model: Option<usize>,
     backends: &[Arc<Backend>],
     facts: &[BackendFacts],
+    exact_above: u64,
 ) -> Measured {
     let Some(request) = &call.request else {
         // A form: audio or a picture. What it costs is not known, and no window stands against it.
@@ -152,7 +154,8 @@ pub(crate) async fn measure(
             && backend.window.is_none_or(|window| bounds.high().saturating_add(output) <= window)
             && backend.learned.least_tokens().is_none_or(|limit| bounds.high() <= limit)
     });
-    if !fits_all {
+    // What may meet a cliff that nobody knows yet is counted exactly, so that the cliff is learned where it is.
+    if !fits_all || bounds.high() > exact_above {
         for backend in backends.iter().filter(|backend| !backend.state().is_gone()) {
             let request = edits::readable(call, request, &backend.needs());
             if let Some(tokens) = by_backend(backend, call, &request).await {

@@ -113,7 +113,8 @@ pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) 
     let carries = |backend: &Arc<Backend>| app.admission.load(backend.name());
     let backend_facts: Vec<BackendFacts> =
         backends.iter().map(|backend| BackendFacts { load: carries(backend), ..backend.facts() }).collect();
-    let measured = measure(call, &app.vocabularies, model, &backends, &backend_facts).await;
+    let exact_above = app.config.cliffs.exact_above();
+    let measured = measure(call, &app.vocabularies, model, &backends, &backend_facts, exact_above).await;
     let output = call.request.as_ref().and_then(|request| request.output_limit());
     let agent = call.request.as_ref().is_some_and(|request| request.tools().next().is_some());
     let facts = RequestFacts {

@@ -145,3 +145,11 @@ fn what_the_operator_has_forgotten_does_not_come_back_with_an_older_copy() {
     cliffs.died(&first(60_000), 9, FLOOR);
     assert_eq!(limit(&cliffs, Dimension::New), Some(54_000));
 }
+
+#[test]
+fn a_death_of_a_long_prompt_does_not_prove_that_a_short_one_was_guilty() {
+    let mut cliffs = Cliffs::default();
+    cliffs.died(&turn(7_000, 24_000), 1, FLOOR);
+    cliffs.died(&first(60_000), 2, FLOOR);
+    assert_eq!(limit(&cliffs, Dimension::New), Some(54_000));
+}

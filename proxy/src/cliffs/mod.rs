@@ -49,6 +49,13 @@ pub(crate) struct CliffMaps {
     urgent: Notify,
 }
 
+impl Settings {
+    /// Prompts that may have more tokens than this are worth an exact count: half of what could be guilty of a death.
+    pub(crate) fn exact_above(&self) -> u64 {
+        if self.learn { self.floor / 2 } else { u64::MAX }
+    }
+}
+
 impl CliffMaps {
     /// Reads the file, if there is one. A file that cannot be read is said so and left alone.
     pub(crate) fn open(settings: Settings) -> Self {
