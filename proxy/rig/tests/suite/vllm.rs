@@ -166,6 +166,16 @@ async fn refusals_are_worded_as_captured() {
     let message = "Stream options can only be defined when `stream=True`. (parameter=stream_options)";
     let body = chat("x", json!({"stream_options": {"include_usage": true}}));
     refused(vllm(), CHAT, &body, 400, bad(message, json!("stream_options"))).await;
+    let message = "Cannot apply chat template to an empty conversation. Provide at least one message.";
+    refused(vllm(), CHAT, &json!({"messages": []}), 400, bad(message, Value::Null)).await;
+    let message = "temperature must be non-negative, got -1.0. (parameter=temperature, value=-1.0)";
+    let body = chat("x", json!({"temperature": -1}));
+    refused(vllm(), CHAT, &body, 400, bad(message, json!("temperature"))).await;
+    let message = "1 validation error:\n  {'type': 'int_parsing', 'loc': 'body.max_tokens', 'msg': 'Input should be a valid \
+                   integer, unable to parse string as an integer', 'input': 'x'}";
+    let malformed =
+        json!({"message": message, "type": "Bad Request", "param": "body.max_tokens", "code": 400});
+    refused(vllm(), CHAT, &chat("x", json!({"max_tokens": "x"})), 400, malformed).await;
     let image = json!({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]});
     let message = "qwen3.6-27b is not a multimodal model";
     refused(vllm(), CHAT, &image, 400, bad(message, Value::Null)).await;

@@ -97,6 +97,11 @@ fn read(backend: &Backend, request: &Request<Bytes>, chat: bool) -> Result<Infer
         _ if chat => return Err(invalid("Expected 'messages' to be an array")),
         _ => {}
     }
+    if body["max_tokens"].is_string() {
+        let message =
+            "Field 'max_tokens': [json.exception.type_error.302] type must be number, but is string";
+        return Err(invalid(message));
+    }
     if !chat {
         return Ok(Inference::completion(&body));
     }

@@ -119,11 +119,17 @@ pub(super) fn inference(spec: &Spec, request: &Request<Bytes>, shape: Shape) -> 
         let message = "Stream options can only be defined when `stream=True`.";
         return Err(Refusal::invalid(message, "stream_options", None));
     }
+    numbers(&body)?;
     let asked = match shape {
         Shape::Chat => {
             tools(&body)?;
-            if !body["messages"].is_array() {
+            let Some(messages) = body["messages"].as_array() else {
                 return Err(Refusal::missing("messages"));
+            };
+            if messages.is_empty() {
+                let message =
+                    "Cannot apply chat template to an empty conversation. Provide at least one message.";
+                return Err(Refusal::bad(message, None));
             }
             Inference::chat(&body)
         }
@@ -154,6 +160,24 @@ pub(super) fn inference(spec: &Spec, request: &Request<Bytes>, shape: Shape) -> 
         return Err(Refusal::bad(format!("{} is not a multimodal model", spec.model), None));
     }
     Ok(asked)
+}
+
+/// An output limit that is no number, a temperature below zero.
+fn numbers(body: &Value) -> Checked<()> {
+    if let Some(text) = body["max_tokens"].as_str() {
+        let entry = format!(
+            "{{'type': 'int_parsing', 'loc': 'body.max_tokens', 'msg': 'Input should be a valid integer, unable to parse \
+             string as an integer', 'input': '{text}'}}"
+        );
+        return Err(Refusal::malformed(&entry, Some("body.max_tokens")));
+    }
+    match body["temperature"].as_f64().filter(|temperature| *temperature < 0.0) {
+        Some(temperature) => {
+            let message = format!("temperature must be non-negative, got {temperature:?}.");
+            Err(Refusal::invalid(message, "temperature", Some(&format!("{temperature:?}"))))
+        }
+        None => Ok(()),
+    }
 }
 
 fn tools(body: &Value) -> Checked<()> {
