@@ -14,8 +14,8 @@ use switchback_policies::facts::{BackendFacts, BackendState, PromptSize, Request
 use super::serve::{find, load, look_around};
 use super::{Failed, say};
 use crate::app::App;
-use crate::backend::Backend;
 use crate::backend::client::Tcp;
+use crate::backend::{Backend, headers};
 use crate::models;
 
 /// How long one more question to a backend may take.
@@ -50,6 +50,7 @@ pub(super) async fn run(file: Option<PathBuf>) -> Result<(), Failed> {
         say("nobody is there; `switchback demo` shows the point without any backend");
         return Ok(());
     }
+    tell_names(&app);
     let everything: Vec<usize> = (0..app.fleet.all().len()).collect();
     if app.config.models.is_empty() {
         tell_routes(&app, "any model", &everything);
@@ -70,12 +71,30 @@ pub(super) async fn run(file: Option<PathBuf>) -> Result<(), Failed> {
     Ok(())
 }
 
+/// What clients may ask for, and who cannot be asked for at all.
+fn tell_names(app: &App) {
+    let mut unnamed: Vec<usize> = (0..app.fleet.all().len()).collect();
+    say("clients may ask for:");
+    for name in models::names(app) {
+        let Ok(target) = models::resolve(app, Some(&name)) else { continue };
+        unnamed.retain(|backend| !target.backends.contains(backend));
+        let backends: Vec<String> =
+            app.fleet.at(&target.backends).iter().map(|backend| backend.name().to_owned()).collect();
+        say(format_args!("    {name}: {}", backends.join(", ")));
+    }
+    for backend in app.fleet.at(&unnamed) {
+        say(format_args!("    caution: no name leads to {}", backend.name()));
+    }
+    say("");
+}
+
 /// What is odd about somebody who answers and serves no model.
 async fn no_engine(backend: &Arc<Backend>) -> Option<String> {
     if backend.state() != BackendState::Up || backend.found().engine.is_some() {
         return None;
     }
-    let asked = backend.send(Method::GET, "/v1/models", HeaderMap::new(), Bytes::new());
+    let sent = headers::to_backend(&HeaderMap::new(), &backend.config);
+    let asked = backend.send(Method::GET, "/v1/models", sent, Bytes::new());
     let status = match tokio::time::timeout(ASK, asked).await {
         Ok(Ok(reply)) => reply.head.status.as_u16(),
         Ok(Err(_)) | Err(_) => return Some("its list of models does not come".to_owned()),

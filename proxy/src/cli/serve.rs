@@ -46,7 +46,7 @@ pub(super) async fn run(file: Option<PathBuf>, listen: Option<SocketAddr>) -> Re
     say(format_args!("listening on http://{}", proxy.address()));
     let watching = async {
         match &file {
-            Some(file) => reload_on_change(&proxy, file, listen).await,
+            Some(file) => reload_on_change(&proxy, file, config.server.keys_file.clone(), listen).await,
             None => look_again(&proxy, config).await,
         }
     };
@@ -124,20 +124,30 @@ async fn look_again(proxy: &Proxy, mut config: Config) -> anyhow::Result<()> {
     }
 }
 
-/// Ends only if signals cannot be had.
-async fn reload_on_change(proxy: &Proxy, file: &Path, listen: Option<SocketAddr>) -> anyhow::Result<()> {
+/// Ends only if signals cannot be had. `keys`: the file with the clients' keys, which is watched, too.
+async fn reload_on_change(
+    proxy: &Proxy,
+    file: &Path,
+    mut keys: Option<PathBuf>,
+    listen: Option<SocketAddr>,
+) -> anyhow::Result<()> {
     let mut hangup = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
-    let mut seen = stamp(file);
+    let stamps = |keys: &Option<PathBuf>| (stamp(file), keys.as_deref().and_then(stamp));
+    let mut seen = stamps(&keys);
     loop {
         let asked = tokio::select! {
             _ = hangup.recv() => true,
             () = tokio::time::sleep(LOOK) => false,
         };
-        let now = stamp(file);
+        let now = stamps(&keys);
         if now == seen && !asked {
             continue;
         }
         seen = now;
+        if file.exists() && !file.is_file() {
+            tracing::error!(file = %file.display(), "configuration not changed, since this is no file now");
+            continue;
+        }
         let read = Config::load(file).map(Config::keeping_state).and_then(|config| match listen {
             Some(listen) => config.listening_on(listen),
             None => Ok(config),
@@ -145,6 +155,8 @@ async fn reload_on_change(proxy: &Proxy, file: &Path, listen: Option<SocketAddr>
         match read {
             Ok(config) => {
                 let wanted = config.server.listen;
+                keys.clone_from(&config.server.keys_file);
+                seen = stamps(&keys);
                 proxy.reload(config);
                 tracing::info!(file = %file.display(), "configuration changed");
                 if wanted.port() != 0 && wanted != proxy.address() {
@@ -158,7 +170,8 @@ async fn reload_on_change(proxy: &Proxy, file: &Path, listen: Option<SocketAddr>
     }
 }
 
+/// Nothing of what is no file: a pipe, say, would be waited for without an end.
 fn stamp(file: &Path) -> Option<(SystemTime, u64)> {
-    let meta = std::fs::metadata(file).ok()?;
+    let meta = std::fs::metadata(file).ok().filter(std::fs::Metadata::is_file)?;
     Some((meta.modified().ok()?, meta.len()))
 }

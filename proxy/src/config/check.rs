@@ -190,7 +190,8 @@ fn server(written: file::Server, base: &Path, complaints: &mut Vec<String>) -> O
         }
     };
     let says_keys = written.api_keys_env.is_some() || written.api_keys_file.is_some();
-    let server = meant(written, keys, listen);
+    let keys_file = written.api_keys_file.as_deref().map(|path| base.join(path));
+    let server = Server { keys_file, ..meant(written, keys, listen) };
     let keys_failed = server.keys.is_empty() && says_keys;
     complaints.extend(exposure(&server).filter(|_| !keys_failed));
     Some(server)
@@ -200,6 +201,7 @@ fn meant(written: file::Server, keys: Vec<Key>, listen: SocketAddr) -> Server {
     Server {
         listen,
         keys,
+        keys_file: None,
         open: written.open,
         allowed_origins: written.allowed_origins,
         max_body: written.max_body,

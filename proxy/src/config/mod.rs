@@ -56,6 +56,8 @@ pub(crate) struct Server {
     pub(crate) listen: SocketAddr,
     /// Empty: no key is asked for.
     pub(crate) keys: Vec<Key>,
+    /// Where keys were read from, besides the environment.
+    pub(crate) keys_file: Option<PathBuf>,
     /// Serve every Host name and listen beyond loopback although no keys are set.
     pub(crate) open: bool,
     pub(crate) allowed_origins: Vec<String>,
