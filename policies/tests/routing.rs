@@ -169,6 +169,16 @@ fn any_backend() -> impl Strategy<Value = BackendFacts> {
     )
 }
 
+#[test]
+fn a_window_that_would_cut_the_answer_makes_no_backend_faster() {
+    let fleet = [backend("roomy", 4096, None), backend("narrow", 2048, None)];
+    let order = |request: &RequestFacts| {
+        let decision = decide(request, &fleet, SETTINGS);
+        decision.choices.iter().map(|choice| choice.candidate.backend).collect::<Vec<_>>()
+    };
+    assert_eq!(order(&RequestFacts::plain(PromptSize::Exact(1900))), [0, 1]);
+}
+
 fn any_request() -> impl Strategy<Value = RequestFacts> {
     let prompt = prop_oneof![
         (0u64..300_000).prop_map(PromptSize::Exact),

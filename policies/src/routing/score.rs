@@ -36,8 +36,8 @@ pub(super) fn times(request: &RequestFacts, index: BackendIndex, backend: &Backe
     let cached = request.home.filter(|home| home.backend == index).map_or(0, |home| home.cached);
     let prompt = request.prompt.expected();
     let prefill = speed.prefill(cached, prompt);
-    // Decode is as slow as its whole context makes it.
-    let whole = speed.seconds(prompt, backend.expected_output(request)) - speed.prefill(0, prompt);
+    // Decode is as slow as its whole context makes it. What a window would cut off does not make a backend faster.
+    let whole = speed.seconds(prompt, request.expected_output()) - speed.prefill(0, prompt);
     Times { wait, prefill, finish: wait + prefill + whole }
 }
 
