@@ -56,8 +56,8 @@ pub struct AnswerFacts {
     pub calls: usize,
     /// Those of them that are not as declared.
     pub invalid: usize,
-    /// The request demands a call.
-    pub demanded: bool,
+    /// The request demands a call, and there is none, or not of the tool that it names.
+    pub unheeded: bool,
     /// It ended at the output limit.
     pub at_limit: bool,
     /// That was inside a call.
@@ -94,7 +94,7 @@ pub fn again(answer: AnswerFacts, wishes: Wishes, means: Means) -> Option<Again>
     if answer.cut_call {
         return means.longer.filter(|_| wishes.cut == CutCalls::Rescue).map(Again::Longer);
     }
-    let question = if answer.demanded && answer.calls == 0 {
+    let question = if answer.unheeded {
         match wishes.missing {
             MissingCalls::Pass => None,
             MissingCalls::Constrain if means.constrain => Some(Again::Constrained),
@@ -113,7 +113,7 @@ pub fn again(answer: AnswerFacts, wishes: Wishes, means: Means) -> Option<Again>
 pub fn is_better(first: AnswerFacts, second: AnswerFacts) -> bool {
     let worth = |answer: AnswerFacts| match answer {
         AnswerFacts { cut_call: true, .. } => 0,
-        AnswerFacts { calls: 0, .. } => 1,
+        AnswerFacts { calls: 0, .. } | AnswerFacts { unheeded: true, .. } => 1,
         AnswerFacts { invalid: 1.., .. } => 2,
         _ => 3,
     };
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn nothing_is_asked_again_unless_the_operator_says_so() {
         let cut = AnswerFacts { at_limit: true, cut_call: true, ..answer(0, 0) };
-        let missing = AnswerFacts { demanded: true, ..answer(0, 0) };
+        let missing = AnswerFacts { unheeded: true, ..answer(0, 0) };
         for facts in [answer(1, 1), cut, missing] {
             assert_eq!(again(facts, Wishes::default(), MEANS), None);
             assert_eq!(
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn each_fault_has_its_own_question_and_none_without_the_means() {
         let cut = AnswerFacts { at_limit: true, cut_call: true, ..answer(0, 0) };
-        let missing = AnswerFacts { demanded: true, ..answer(0, 0) };
+        let missing = AnswerFacts { unheeded: true, ..answer(0, 0) };
         let table = [
             (answer(2, 1), MEANS, Some(Again::Corrected)),
             (answer(2, 1), Means { follow_up: false, ..MEANS }, None),
@@ -178,6 +178,8 @@ mod tests {
             (answer(1, 1), answer(0, 0), false),
             (answer(0, 0), answer(1, 1), true),
             (answer(0, 0), cut, false),
+            (AnswerFacts { unheeded: true, ..answer(1, 0) }, answer(1, 0), true),
+            (answer(1, 1), AnswerFacts { unheeded: true, ..answer(1, 0) }, false),
             (cut, answer(0, 0), true),
             (cut, cut, false),
         ] {

@@ -216,6 +216,23 @@ async fn a_model_that_must_call_can_be_held_to_a_call_while_its_prompt_stays() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_of_another_tool_than_the_named_one_is_none() {
+    for stream in [false, true] {
+        let world = wishing("missing_calls = \"retry\"");
+        let other = r#"<tool_call>
+{"name": "list", "arguments": {}}
+</tool_call>"#;
+        world.backend("b").then(reply(other, "stop", stream)).then(reply(CALL, "stop", stream));
+        let tool = |name: &str| json!({ "type": "function", "function": { "name": name } });
+        let more = json!({ "tools": [tool("read_file"), tool("list")], "tool_choice": tool("read_file") });
+        let answer = ask(&world, stream, more).await;
+        let names: Vec<String> = calls(&answer).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["read_file"]);
+        assert_eq!(answer.header("x-switchback-adjusted"), "asked again: no call although demanded");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_that_the_limit_cut_is_asked_for_once_more_with_room() {
     for stream in [false, true] {
         for (wish, asked) in [("", 1), ("cut_calls = \"rescue\"", 2)] {

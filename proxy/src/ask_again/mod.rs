@@ -95,7 +95,16 @@ impl Watch {
     /// Whether what follows may still call for a second question, which must come before anything is shown.
     fn holds(&self, folded: &Folded) -> bool {
         let missing = self.demanded && self.wishes.missing != MissingCalls::Pass;
-        self.wishes.invalid == InvalidCalls::AskAgain || (missing && folded.calls.is_empty())
+        self.wishes.invalid == InvalidCalls::AskAgain || (missing && !self.heeds(folded))
+    }
+
+    /// Whether there is a call, and of the named tool where one is named: llama.cpp takes a named one for `auto`.
+    fn heeds(&self, folded: &Folded) -> bool {
+        let named = match &self.options.tool_choice {
+            ToolChoice::Named(name) => Some(name),
+            _ => None,
+        };
+        folded.calls.iter().any(|call| named.is_none_or(|named| call.name == *named))
     }
 
     fn judge(&self, folded: &Folded, cut_call: bool) -> (AnswerFacts, Vec<(usize, String)>) {
@@ -106,7 +115,7 @@ impl Watch {
         let facts = AnswerFacts {
             calls: folded.calls.len(),
             invalid: wrong.len(),
-            demanded: self.demanded,
+            unheeded: self.demanded && !self.heeds(folded),
             at_limit,
             cut_call: at_limit && (cut_call || cut_last),
         };
