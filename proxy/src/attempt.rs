@@ -107,7 +107,9 @@ pub(crate) struct Terms {
 impl Terms {
     /// The same for one candidate.
     pub(crate) fn for_candidate(&self, backend: &Backend, choice: &Choice) -> Self {
-        let repair = self.repair.clone().map(|repair| repair.thinking(backend.config.thinking_open));
+        let config = &backend.config;
+        let repair = self.repair.clone();
+        let repair = repair.map(|repair| repair.thinking(config.thinking_open).written_in(config.format));
         let stream = self.stream && !choice.rules.contains(&Rule::AskWhole);
         Self { stream, repair: repair.filter(RepairTerms::is_needed), ..self.clone() }
     }

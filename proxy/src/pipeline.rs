@@ -194,6 +194,7 @@ async fn serve(
                 calls: app.config.repair.tool_calls,
                 keep_text: client.wishes.cut == CutCalls::Rescue,
                 thinking_open: false,
+                format: None,
             },
         ),
         least_prompt: (app.config.failover.silent_truncation

@@ -43,6 +43,8 @@ pub(crate) struct Format {
     pub(crate) grammar: Grammar,
     /// The opener is a special token that nobody writes in passing: it counts anywhere in a thought, not only on its own line.
     pub(crate) token: bool,
+    /// Other entries that an answer of the family may be written in.
+    with: &'static [&'static str],
 }
 
 const fn format(
@@ -52,26 +54,29 @@ const fn format(
     closers: &'static [&'static str],
     token: bool,
 ) -> Format {
-    Format { name, openers, closers, grammar, token }
+    Format { name, openers, closers, grammar, token, with: &[] }
 }
 
 /// Every marker that is strong evidence.
 pub(crate) const FORMATS: &[Format] = &[
     format("hermes", &["<tool_call>"], Grammar::Wrapper, &["</tool_call>"], false),
-    format("qwen_xml", &["<function", "<<function"], Grammar::Function, &["</tool_call>"], false),
-    format("seed_oss", &["<seed:tool_call>"], Grammar::Wrapper, &["</seed:tool_call>"], false),
-    format("jamba", &["<tool_calls>"], Grammar::Wrapper, &["</tool_calls>"], false),
+    format("qwen_xml", &["<function", "<<function"], Grammar::Function, &["</tool_call>"], false)
+        .with(&["hermes"]),
+    format("seed_oss", &["<seed:tool_call>"], Grammar::Wrapper, &["</seed:tool_call>"], false)
+        .with(&["qwen_xml"]),
+    format("jamba", &["<tool_calls>"], Grammar::Wrapper, &["</tool_calls>"], false).with(&["hermes"]),
     format("nemotron", &["<TOOLCALL>"], Grammar::Wrapper, &["</TOOLCALL>"], false),
-    format("granite", &["<|tool_call|>"], Grammar::Wrapper, &["<|/tool_call|>"], true),
+    format("granite", &["<|tool_call|>"], Grammar::Wrapper, &["<|/tool_call|>"], true).with(&["hermes"]),
     format("granite20b", &["<function_call>"], Grammar::Wrapper, &["</function_call>"], false),
-    format("invoke_xml", &["<function_calls>"], Grammar::Wrapper, &["</function_calls>"], false),
+    format("invoke_xml", &["<function_calls>"], Grammar::Wrapper, &["</function_calls>"], false)
+        .with(&["invoke"]),
     format("longcat", &["<longcat_tool_call>"], Grammar::Wrapper, &["</longcat_tool_call>"], false),
     format("command_a", &["<|START_ACTION|>"], Grammar::Wrapper, &["<|END_ACTION|>"], true),
     format("command_r", &["Action: ```json"], Grammar::Wrapper, &["```"], false),
     format("apertus", &["<|tools_prefix|>"], Grammar::Wrapper, &["<|tools_suffix|>"], true),
     format("lfm2", &["<|tool_call_start|>"], Grammar::Wrapper, &["<|tool_call_end|>"], true),
     format("llama4", &["<|python_start|>"], Grammar::Wrapper, &["<|python_end|>"], true),
-    format("llama3_json", &["<|python_tag|>"], Grammar::Wrapper, &[], true),
+    format("llama3_json", &["<|python_tag|>"], Grammar::Wrapper, &[], true).with(&["qwen_xml"]),
     format(
         "internlm",
         &["<|action_start|> <|plugin|>", "<|action_start|><|plugin|>"],
@@ -81,8 +86,10 @@ pub(crate) const FORMATS: &[Format] = &[
     ),
     format("gigachat", &["function call<|role_sep|>", "<|function_call|>"], Grammar::Wrapper, &[], true),
     format("phi4", &["functools["], Grammar::Json, &[], false),
-    format("minimax_m2", &["<minimax:tool_call>"], Grammar::Wrapper, &["</minimax:tool_call>"], false),
-    format("dots", &["<dots_function_call>"], Grammar::Wrapper, &["</dots_function_call>"], false),
+    format("minimax_m2", &["<minimax:tool_call>"], Grammar::Wrapper, &["</minimax:tool_call>"], false)
+        .with(&["invoke"]),
+    format("dots", &["<dots_function_call>"], Grammar::Wrapper, &["</dots_function_call>"], false)
+        .with(&["invoke"]),
     format("horizon", &["<ifm|tool_call>"], Grammar::Wrapper, &["</ifm|tool_call>"], false),
     format(
         "deepseek_dsml",
@@ -108,7 +115,8 @@ pub(crate) const FORMATS: &[Format] = &[
             "</|DSML| calls>",
         ],
         true,
-    ),
+    )
+    .with(&["invoke"]),
     format(
         "invoke",
         &[
@@ -125,7 +133,8 @@ pub(crate) const FORMATS: &[Format] = &[
         &[],
         false,
     ),
-    format("atem", &["<atem:function_calls>"], Grammar::Wrapper, &["</atem:function_calls>"], false),
+    format("atem", &["<atem:function_calls>"], Grammar::Wrapper, &["</atem:function_calls>"], false)
+        .with(&["invoke", "harmony"]),
     format("antml", &["<antml:function_calls>"], Grammar::Wrapper, &["</antml:function_calls>"], false),
     format(
         "kimi_k2",
@@ -133,14 +142,16 @@ pub(crate) const FORMATS: &[Format] = &[
         Grammar::Section,
         &["<|tool_calls_section_end|>", "<|tool_call_section_end|>"],
         true,
-    ),
+    )
+    .with(&["named"]),
     format(
         "deepseek",
         &["<｜tool▁calls▁begin｜>", "<|tool▁calls▁begin|>", "<|tool_calls_begin|>", "<｜tool_calls_begin｜>"],
         Grammar::Section,
         &["<｜tool▁calls▁end｜>", "<|tool▁calls▁end|>", "<|tool_calls_end|>", "<｜tool_calls_end｜>"],
         true,
-    ),
+    )
+    .with(&["named", "invoke"]),
     format(
         "named",
         &["<|tool_call_begin|>", "<｜tool▁call▁begin｜>", "<|tool▁call▁begin|>", "<｜tool_call_begin｜>"],
@@ -168,9 +179,44 @@ pub(crate) const FORMATS: &[Format] = &[
     format("kimi_k3", &["<|open|>call "], Grammar::Kimi3, &["<|close|>call<|sep|>"], true),
     format("inkling", &["<|message_model|>"], Grammar::Inkling, &["<|end_message|>"], true),
     format("harmony", &["<|channel|>", "<|start|>assistant"], Grammar::Harmony, channels::CLOSERS, true),
+    // Families in another's markers, or in none.
+    format("glm", &[], Grammar::Wrapper, &[], false).with(&["hermes"]),
+    format("functionary", &[], Grammar::Named, &[], false),
+    format("bare_json", &[], Grammar::Json, &[], false),
+    format("pythonic", &[], Grammar::Wrapper, &[], false).with(&["llama4"]),
 ];
 
+/// Families that write calls without any marker, too.
+const WEAK: &[&str] = &["bare_json", "functionary", "llama3_json", "llama4", "pythonic"];
+
+/// What an answer is looked through for, where its family is known.
+#[derive(Debug)]
+pub(super) struct Narrow {
+    entries: Vec<&'static str>,
+    /// Weak evidence counts.
+    pub(super) weak: bool,
+}
+
+impl Narrow {
+    /// To one family; none if the name is not known.
+    pub(super) fn to(name: &str) -> Option<Self> {
+        let mut named = FORMATS.iter().filter(|format| format.name == name).peekable();
+        let first = *named.peek()?;
+        let mut entries = vec![first.name];
+        entries.extend(named.flat_map(|format| format.with));
+        Some(Self { entries, weak: WEAK.contains(&name) })
+    }
+
+    pub(super) fn holds(&self, format: &Format) -> bool {
+        self.entries.contains(&format.name)
+    }
+}
+
 impl Format {
+    const fn with(self, with: &'static [&'static str]) -> Self {
+        Self { with, ..self }
+    }
+
     /// Reads the text from this format's opener on.
     pub(crate) fn read(&'static self, text: &str, opener: &str, ctx: Context<'_>) -> Step {
         let at = opener.len();
@@ -244,15 +290,15 @@ pub(crate) fn at(text: &str) -> Result<(&'static Format, &'static str), bool> {
 
 /// Bytes of a closer at the start of the text, which is no opener; `Err(true)` while it may become one.
 pub(crate) fn closer_at(text: &str) -> Result<usize, bool> {
-    let mut partial = false;
-    for format in FORMATS {
-        match starts_with_any(text, format.closers) {
-            Ok(closer) if at(text).is_err() => return Ok(closer.len()),
-            Ok(_) => {}
-            Err(may) => partial |= may,
-        }
+    if text.len() < 3 {
+        let starts = |format: &Format| format.closers.iter().any(|closer| closer.starts_with(text));
+        return Err(FORMATS.iter().any(starts));
     }
-    Err(partial)
+    match starts_with_any(text, markers::closers(text.as_bytes())) {
+        Ok(closer) if at(text).is_err() => Ok(closer.len()),
+        Ok(_) => Err(false),
+        Err(may) => Err(may),
+    }
 }
 
 /// Special tokens and closers that leak; gone behind a call and at the end of an answer.

@@ -69,6 +69,7 @@ impl Machine {
         let word = self.place.start && matches!(first, b'f' | b'A');
         if matches!(first, b'<' | b'[' | b']') || word {
             match formats::at(rest) {
+                Ok((format, _)) if !settings.looks_for(format) => return Look::Text(1),
                 Ok((format, opener)) => {
                     let doubt = self.doubt(format);
                     let certain = doubt == Doubt::None && !self.place.shows();

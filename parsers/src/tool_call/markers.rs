@@ -10,18 +10,30 @@ use super::lines::SHOWING;
 struct Index {
     /// Openers, by their second byte.
     openers: [Vec<(&'static Format, &'static str)>; 256],
+    /// Closers, by their third byte.
+    closers: [Vec<&'static str>; 256],
     /// A bit for each pair of second and third byte behind `<`.
     pairs: Vec<u64>,
 }
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
-    let mut index = Index { openers: [const { Vec::new() }; 256], pairs: vec![0; 1 << 10] };
+    let mut index = Index {
+        openers: [const { Vec::new() }; 256],
+        closers: [const { Vec::new() }; 256],
+        pairs: vec![0; 1 << 10],
+    };
     for format in FORMATS {
         for opener in format.openers {
             index.openers[usize::from(opener.as_bytes()[1])].push((format, opener));
             index.add(opener);
         }
-        format.closers.iter().for_each(|closer| index.add(closer));
+        for closer in format.closers {
+            let known = &mut index.closers[usize::from(closer.as_bytes()[2])];
+            if !known.contains(closer) {
+                known.push(closer);
+            }
+            index.add(closer);
+        }
     }
     let shells =
         SHELLS.iter().flat_map(|(opener, closers)| [*opener].into_iter().chain(closers.iter().copied()));
@@ -44,6 +56,11 @@ impl Index {
 /// Openers that the text may start with; the text has two bytes at least.
 pub(super) fn openers(text: &[u8]) -> &'static [(&'static Format, &'static str)] {
     &INDEX.openers[usize::from(text[1])]
+}
+
+/// Closers that the text may start with; the text has three bytes at least.
+pub(super) fn closers(text: &[u8]) -> &'static [&'static str] {
+    &INDEX.closers[usize::from(text[2])]
 }
 
 /// False where no marker of any kind begins; the text starts with `<`.

@@ -41,6 +41,7 @@ use crate::event::Event;
 use crate::reasoning::{Piece, ReasoningSplitter};
 use crate::schema::ToolSet;
 
+use formats::{Format, Narrow};
 use grammar::End;
 use machine::Machine;
 use thought::Thought;
@@ -53,6 +54,15 @@ struct Settings {
     weak: bool,
     demanded: bool,
     named: Option<String>,
+    /// The family, if it is known.
+    narrow: Option<Narrow>,
+}
+
+impl Settings {
+    /// The answer is looked through for this format.
+    fn looks_for(&self, format: &Format) -> bool {
+        self.narrow.as_ref().is_none_or(|narrow| narrow.holds(format))
+    }
 }
 
 /// Reads one answer, piece by piece.
@@ -74,15 +84,17 @@ pub struct TextParser {
 impl TextParser {
     /// A parser for one answer.
     pub fn new(options: Options) -> Self {
-        let Options { tools, tool_choice, parallel, thinking_open, response_format } = options;
+        let Options { tools, tool_choice, parallel, thinking_open, response_format, format } = options;
         let active = !tools.is_empty() && tool_choice != ToolChoice::None;
         let demanded = matches!(tool_choice, ToolChoice::Required | ToolChoice::Named(_));
+        let narrow = format.as_deref().and_then(Narrow::to);
+        let weak = !response_format && (demanded || narrow.as_ref().is_none_or(|narrow| narrow.weak));
         let named = match tool_choice {
             ToolChoice::Named(name) => tools.resolve(&name).map(str::to_owned),
             _ => None,
         };
         Self {
-            settings: Settings { tools, parallel, weak: !response_format, demanded, named },
+            settings: Settings { tools, parallel, weak, demanded, named, narrow },
             active,
             splitter: (active || thinking_open).then(|| ReasoningSplitter::new(thinking_open)),
             thought: Thought::default(),
@@ -216,6 +228,7 @@ fn step(text: &str, reasoning: bool) -> usize {
 /// Names of all formats, each once.
 pub fn format_names() -> Vec<&'static str> {
     let mut names: Vec<_> = formats::FORMATS.iter().map(|format| format.name).collect();
+    names.sort_unstable();
     names.dedup();
     names
 }

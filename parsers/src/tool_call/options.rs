@@ -33,6 +33,9 @@ pub struct Options {
     pub thinking_open: bool,
     /// The request demands JSON, so JSON is the answer and no call.
     pub response_format: bool,
+    /// The family in which the model writes its calls, one of [`super::format_names`]: nothing else is looked for then. Without it,
+    /// or with a name that is none of them, every family is.
+    pub format: Option<String>,
 }
 
 impl Options {
@@ -60,6 +63,7 @@ impl Options {
             parallel: request.get("parallel_tool_calls").and_then(Value::as_bool) != Some(false),
             thinking_open: request.get("thinking_open").and_then(Value::as_bool) == Some(true),
             response_format: format.is_some_and(|format| format.starts_with("json")),
+            format: None,
         }
     }
 }

@@ -192,7 +192,9 @@ impl Thought {
         for _ in 0..OPENERS {
             let rest = &self.held[from..];
             match formats::at(rest) {
-                Ok((format, _)) if format.grammar.is_shell() => return Found::No,
+                Ok((format, _)) if format.grammar.is_shell() || !settings.looks_for(format) => {
+                    return Found::No;
+                }
                 Ok((format, _))
                     if !format.token && from == at && self.draft.is_none() && !self.own_line(at) =>
                 {

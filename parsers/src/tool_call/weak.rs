@@ -46,6 +46,7 @@ fn json(text: &str, start: bool, ctx: Context<'_>) -> Step {
     }
     match plausible(text, ctx) {
         Plausible::No => return Step::Not(1),
+        Plausible::Unnamed => return no_call(text, EVIDENCE, ctx),
         Plausible::Yet => return Step::More,
         Plausible::Yes => {}
     }
@@ -55,20 +56,20 @@ fn json(text: &str, start: bool, ctx: Context<'_>) -> Step {
                 return Step::Calls(calls, used);
             }
             match at_the_end(text, calls, used, ctx) {
-                Step::Not(_) => no_call(text, ctx),
+                Step::Not(_) => no_call(text, EXTENT, ctx),
                 step => step,
             }
         }
         Step::More => Step::More,
-        _ => no_call(text, ctx),
+        _ => no_call(text, EXTENT, ctx),
     }
 }
 
 /// What looked like a call is none; nor is anything in it, if its end is near.
-fn no_call(text: &str, ctx: Context<'_>) -> Step {
-    match json_block::scan(window(text, EXTENT), &[]) {
+fn no_call(text: &str, most: usize, ctx: Context<'_>) -> Step {
+    match json_block::scan(window(text, most), &[]) {
         Scan::End(end) => Step::Not(end),
-        _ if text.len() < EXTENT && !ctx.end.is_end() => Step::More,
+        _ if text.len() < most && !ctx.end.is_end() => Step::More,
         _ => Step::Not(1),
     }
 }
@@ -126,6 +127,8 @@ fn at_the_end(text: &str, calls: Vec<Call>, used: usize, ctx: Context<'_>) -> St
 enum Plausible {
     Yes,
     No,
+    /// The key is one, but no declared name stands near.
+    Unnamed,
     Yet,
 }
 
@@ -152,7 +155,7 @@ fn plausible(text: &str, ctx: Context<'_>) -> Plausible {
         let lower = near.to_lowercase().replace('-', "_");
         let stands = |name: &str| lower.contains(&name.to_lowercase().replace('-', "_"));
         if !ctx.tools.names().any(stands) {
-            return Plausible::No;
+            return Plausible::Unnamed;
         }
     }
     Plausible::Yes
@@ -259,7 +262,7 @@ pub(crate) fn fence(text: &str, start: bool, ctx: Context<'_>) -> Step {
         let step = match text[inside..].chars().next() {
             None => return Step::More,
             Some('{' | '[') => match plausible(&text[inside..], ctx) {
-                Plausible::No => Step::Not(3),
+                Plausible::No | Plausible::Unnamed => Step::Not(3),
                 Plausible::Yet => return Step::More,
                 Plausible::Yes => json_block::list(text, inside, &["```"], ctx),
             },

@@ -141,3 +141,10 @@ fn case_21a_escapes_of_a_long_call_leave_together_and_no_character_in_halves() {
         assert_eq!(arguments["body"], "line \n \"quoted\" 😀 \t".repeat(400));
     }
 }
+
+#[test]
+fn case_18b_no_call_ends_at_the_same_place_whatever_is_known_of_it() {
+    // The end of the JSON comes before the bytes by which a declared name has to stand.
+    let text = format!("{{\"name\"x|>{{\"port\": 1}}</function_call><]{}\n{}", "y ".repeat(300), SHOWN[1]);
+    assert_eq!(read(&text).calls.len(), 1);
+}

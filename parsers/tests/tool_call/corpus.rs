@@ -39,9 +39,20 @@ impl Case {
         Folded { finish_reason, ..Folded::of(events) }
     }
 
+    /// The answer to the whole text of a model that writes its calls in this format.
+    pub(crate) fn run_narrowed(&self, format: &str) -> Folded {
+        let options = Options { format: Some(format.to_owned()), ..self.options() };
+        let (events, finish_reason) = self.read(options, [self.text().as_bytes()]);
+        Folded { finish_reason, ..Folded::of(events) }
+    }
+
     /// The events of the answer to these pieces, and the finish reason.
     pub(crate) fn events<'t>(&self, pieces: impl IntoIterator<Item = &'t [u8]>) -> (Vec<Event>, String) {
-        let mut parser = TextParser::new(self.options());
+        self.read(self.options(), pieces)
+    }
+
+    fn read<'t>(&self, options: Options, pieces: impl IntoIterator<Item = &'t [u8]>) -> (Vec<Event>, String) {
+        let mut parser = TextParser::new(options);
         let mut events: Vec<Event> = Vec::new();
         if let Some(reasoning) = self.request("upstream_reasoning").as_str() {
             events.extend(parser.push_reasoning(reasoning));

@@ -15,6 +15,8 @@ mod long;
 #[cfg(test)]
 mod mutations;
 #[cfg(test)]
+mod narrow;
+#[cfg(test)]
 mod nested;
 #[cfg(test)]
 mod score;

@@ -57,6 +57,19 @@ const SCRAPS: &[&str] = &[
     "<|end|>",
     "</think>",
     "<arg_value>",
+    "    ",
+    "\t",
+    "+",
+    "12:",
+    "\n\n",
+    "<pre>",
+    "</code>",
+    "\nUser: hi\nAssistant: ",
+    "\n@@ -1 +1 @@\n ",
+    "e.g.:\n",
+    "<s>",
+    "</s>",
+    "\u{a0}",
 ];
 
 fn mutated(dice: &mut Dice, all: &[Case]) -> String {

@@ -30,7 +30,7 @@ pub(super) struct RepairArgs {
     /// Feed the text in pieces, too: every (each single cut), bytes, chars, or random:SEED
     #[arg(long, value_name = "HOW")]
     cuts: Option<Cuts>,
-    /// Name the formats that are recognised by their markers, and exit
+    /// Name the formats, and exit
     #[arg(long)]
     formats: bool,
 }

@@ -3,7 +3,9 @@
 use http::uri::{Authority, Uri};
 use switchback_parsers::diagnosis::Engine;
 use switchback_parsers::needs::Need;
+use switchback_parsers::tool_call::format_names;
 
+use super::check::nearest;
 use super::{Backend, Limits, file, secret};
 use crate::preset::{self, Preset};
 
@@ -72,6 +74,20 @@ pub(super) fn check(nth: usize, written: file::Backend, complaints: &mut Vec<Str
     if needs(Need::SystemFirst) && needs(Need::LateSystemAsUser) {
         complain("needs: system-first and late-system-as-user are two ways of the same; take one".to_owned());
     }
+    let format = match written.format.as_deref() {
+        None | Some("auto") => None,
+        Some(name) => {
+            let known = format_names();
+            let format = known.iter().copied().find(|known| *known == name);
+            if format.is_none() {
+                let near = nearest(name, known.iter().copied()).unwrap_or("auto");
+                complain(format!(
+                    "format: {name} is no format of tool calls\nhint: did you mean {near}? `switchback repair --formats` names them all"
+                ));
+            }
+            format
+        }
+    };
     let key = match written.api_key_env.as_deref().map(secret::keys_from_env) {
         Some(Ok(mut keys)) if keys.len() == 1 => keys.pop().map(|key| key.secret),
         Some(Ok(_)) => {
@@ -102,6 +118,7 @@ pub(super) fn check(nth: usize, written: file::Backend, complaints: &mut Vec<Str
             limits,
             slots: written.slots,
             tool_parser: written.tool_parser,
+            format,
             thinking_open: written.thinking_open,
             needs: written.needs,
             drop: written.drop,

@@ -79,6 +79,7 @@ pub(super) struct Backend {
     pub(super) limit: Limit,
     pub(super) slots: Option<u64>,
     pub(super) tool_parser: Option<bool>,
+    pub(super) format: Option<String>,
     #[serde(default)]
     pub(super) thinking_open: bool,
     pub(super) needs: Option<Vec<Need>>,

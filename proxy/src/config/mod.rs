@@ -84,6 +84,8 @@ pub(crate) struct Backend {
     pub(crate) slots: Option<u64>,
     /// Whether it turns what a model writes into calls; `None`: as it says itself.
     pub(crate) tool_parser: Option<bool>,
+    /// The family in which its model writes calls as text; `None`: told from the text.
+    pub(crate) format: Option<&'static str>,
     /// Its template opens the thought in the prompt, and it does not split thoughts from text itself.
     pub(crate) thinking_open: bool,
     /// What its chat template cannot read; `None`: as probing finds.
@@ -112,6 +114,7 @@ impl Backend {
             limits: Limits::default(),
             slots: None,
             tool_parser: None,
+            format: None,
             thinking_open: false,
             needs: None,
             drop: Vec::new(),

@@ -34,6 +34,8 @@ pub(crate) struct RepairTerms {
     pub(crate) keep_text: bool,
     /// The prompt has already opened the thought, and nobody has split it from the text.
     pub(crate) thinking_open: bool,
+    /// The family in which the backend's model writes calls, if it is known.
+    pub(crate) format: Option<&'static str>,
 }
 
 impl RepairTerms {
@@ -44,6 +46,11 @@ impl RepairTerms {
             || root.get("reasoning_effort").and_then(Value::as_str).as_deref() == Some("none");
         self.thinking_open = opens && !off;
         self
+    }
+
+    /// For a backend whose model writes calls in one known format.
+    pub(crate) fn written_in(self, format: Option<&'static str>) -> Self {
+        Self { format, ..self }
     }
 
     pub(crate) fn is_needed(&self) -> bool {
@@ -78,6 +85,7 @@ impl RepairTerms {
     fn options(&self) -> Options {
         let mut options = Options::of(&self.request);
         options.thinking_open = self.thinking_open;
+        options.format = self.format.map(str::to_owned);
         if !self.calls {
             options.tools = ToolSet::default();
         }
