@@ -59,6 +59,7 @@ fn all_complaints_of_a_configuration_are_told_at_once_with_the_way_out() {
         name = "single"
         url = "http://127.0.0.1:8020/v1/"
         engine = "vlm"
+        format = "qwen-xml"
         window = 1000
         limit = { single = 2000 }
         [[model]]

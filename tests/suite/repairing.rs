@@ -58,6 +58,23 @@ async fn a_call_that_came_as_text_becomes_a_call_typed_by_its_schema() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn where_a_backends_format_is_known_only_that_is_a_call() {
+    let mistral = "[TOOL_CALLS]read_file[ARGS]{\"path\": \"a.rs\"}";
+    for (format, text, calls) in
+        [("auto", mistral, 1), ("mistral", mistral, 1), ("qwen_xml", mistral, 0), ("qwen_xml", CALL, 1)]
+    {
+        let world = World::configured(&format!(
+            "[[backend]]\nname = \"b\"\nurl = \"http://b\"\nengine = \"vllm\"\nwindow = 8000\nmodel = \"auto\"\nformat = \"{format}\"\n"
+        ));
+        world.backend("b").then(Reply::says(text));
+        let message = world.chat(&request(&json!({}))).await.json()["choices"][0]["message"].clone();
+        let made = message["tool_calls"].as_array().map_or(0, Vec::len);
+        assert_eq!(made, calls, "{text} as {format}: {message}");
+        assert!(calls == 1 || message["content"] == text, "{message}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn however_the_text_is_cut_into_frames_the_streamed_call_is_the_same_and_no_markup_is_shown() {
     for piece in [1, 2, 3, 7, 1000] {
         let world = World::new(&[("b", 8000)], "");
