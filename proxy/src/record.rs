@@ -113,14 +113,31 @@ impl Outcome {
 }
 
 impl Outcome {
-    /// The backend's own count is the truth: one that differs from ours says that the vocabulary is not this model's.
+    /// The backend's own count is the truth: one that differs from ours says that the vocabulary is not this model's, or the template
+    /// not the server's. A difference that stays is learned.
     fn check_count(&self, backend: &str) {
         let measured = self.measured.as_ref().filter(|measured| measured.how == How::Vocabulary);
-        let Some(PromptSize::Exact(ours)) = measured.map(|measured| measured.size) else { return };
+        let Some(backend) = self.app.fleet.all().iter().find(|known| known.name() == backend) else { return };
+        let counted = measured.and_then(|measured| measured.counted_for(backend.name()));
+        let Some(PromptSize::Exact(ours)) = counted else { return };
         let Some(theirs) = self.usage.and_then(|usage| usage.prompt_tokens) else { return };
-        self.app.metrics.counted(backend, ours == theirs);
+        let name = backend.name();
+        let correction = backend.on_count(ours, theirs);
+        self.app.metrics.counted(
+            name,
+            ours == theirs,
+            correction.map_or(0, |correction| correction.of(ours)),
+        );
         if ours != theirs {
-            tracing::warn!(id = self.id, backend, ours, theirs, "the backend counted the prompt differently");
+            let learned = correction.map(|correction| correction.of(ours));
+            tracing::warn!(
+                id = self.id,
+                backend = name,
+                ours,
+                theirs,
+                learned,
+                "the backend counted the prompt differently"
+            );
         }
     }
 }

@@ -7,6 +7,7 @@ mod answers;
 mod bad_input;
 mod clients;
 mod cliffs;
+mod counting;
 mod demanding;
 mod failover;
 mod guarding;

@@ -8,14 +8,18 @@ use serde_json::{Map, Value as Json};
 use super::PER_IMAGE;
 use super::count::TokenCount;
 use super::harmony::{self, Piece};
+use super::images::{ImageRule, images};
 use super::normalise::{self, Ending, Normalisation, Prepared, Refused, llama_cpp, vllm};
 use super::probe::Traits;
+use super::stop::Stop;
 use super::template::{RenderError, Template};
 use super::vocabulary::Vocabulary;
 use crate::request::ChatRequest;
 
 /// Tokens by which a printed date may differ from the one that stands in the count.
 const DATE_ALLOWANCE: u64 = 8;
+/// Tokens that stand around an image: its begin, its end, line breaks.
+const AROUND_IMAGE: u64 = 6;
 
 /// Renders and counts the prompts of one model.
 pub struct PromptCounter {
@@ -28,6 +32,8 @@ pub struct PromptCounter {
     pub(super) chat: Option<Chat>,
     /// A gpt-oss: vLLM renders its prompts without a template.
     pub(super) harmony: bool,
+    /// What an image becomes, if that is known.
+    pub(super) images: Option<ImageRule>,
 }
 
 /// The templates of a model, for both engines.
@@ -101,7 +107,8 @@ impl PromptCounter {
 
     /// How many tokens the chat `request` has as a prompt on an engine.
     ///
-    /// Exact for text. With images, sounds or videos: the text at least, and at most [`PER_IMAGE`] more for each of them.
+    /// Exact for text. An image adds what the model's rule makes of its size, with a few tokens open for what stands around it; one behind
+    /// a link, one of a model whose rule is not known, and a sound, video or file add up to [`PER_IMAGE`] or the rule's most.
     /// A template that prints the date leaves a few tokens open, since this crate knows no clock.
     ///
     /// # Errors
@@ -111,16 +118,25 @@ impl PromptCounter {
         request: &ChatRequest,
         normalisation: Normalisation,
     ) -> Result<TokenCount, CountError> {
+        self.count_chat_until(request, normalisation, &Stop::default())
+    }
+
+    /// As [`Self::count_chat`], but `stop` may end it early: bounds where its limit was passed.
+    ///
+    /// # Errors
+    /// As [`Self::count_chat`], and when it was cancelled.
+    pub fn count_chat_until(
+        &self,
+        request: &ChatRequest,
+        normalisation: Normalisation,
+        stop: &Stop,
+    ) -> Result<TokenCount, CountError> {
         if self.harmony && normalisation == Normalisation::Vllm {
-            let counts = harmony::render(request)?.into_iter().map(|piece| match piece {
-                Piece::Mark(_) => Ok(1),
-                Piece::Text(text) => self.vocabulary.count_ordinary(&text).map_err(CountError::Failed),
-            });
-            return counts.sum::<Result<u64, _>>().map(TokenCount::Exact);
+            return self.count_harmony(request, stop);
         }
         let prompt = self.render(request, normalisation)?;
-        let text = self.vocabulary.count(&prompt.text, normalisation == Normalisation::Vllm);
-        let text = text.map_err(CountError::Failed)?;
+        let counted = self.vocabulary.count(&prompt.text, normalisation == Normalisation::Vllm, stop);
+        let counted = counted.map_err(CountError::Failed)?;
         let around = match normalisation {
             // vLLM leaves it to the template, unless it is asked.
             Normalisation::Vllm => {
@@ -131,7 +147,7 @@ impl PromptCounter {
             }
             Normalisation::LlamaCpp => self.vocabulary.around(),
         };
-        let count = text + around;
+        let count = counted.tokens + around;
         if prompt.unsure {
             let rough = super::bounds::bounds(request);
             return Ok(TokenCount::Between {
@@ -140,17 +156,68 @@ impl PromptCounter {
             });
         }
         let date = if prompt.dated { DATE_ALLOWANCE } else { 0 };
-        Ok(match prompt.media.saturating_mul(PER_IMAGE).saturating_add(date) {
-            0 => TokenCount::Exact(count),
-            open => TokenCount::Between { low: count.saturating_sub(date), high: count.saturating_add(open) },
+        let (least, most) = self.media(request, normalisation, prompt.media);
+        let low = count.saturating_sub(date).saturating_add(least);
+        let high = count.saturating_add(date).saturating_add(counted.rest).saturating_add(most);
+        Ok(if low == high { TokenCount::Exact(low) } else { TokenCount::Between { low, high } })
+    }
+
+    fn count_harmony(&self, request: &ChatRequest, stop: &Stop) -> Result<TokenCount, CountError> {
+        let (mut count, mut rest) = (0, 0);
+        for piece in harmony::render(request)? {
+            match piece {
+                Piece::Mark(_) => count += 1,
+                Piece::Text(text) if stop.is_passed_by(count) => rest += text.len() as u64,
+                Piece::Text(text) => {
+                    let counted = self.vocabulary.count_ordinary(&text, stop).map_err(CountError::Failed)?;
+                    count += counted.tokens;
+                    rest += counted.rest;
+                }
+            }
+        }
+        Ok(if rest == 0 {
+            TokenCount::Exact(count)
+        } else {
+            TokenCount::Between { low: count, high: count + rest }
         })
+    }
+
+    /// The least and the most that so many parts which are no text add to the prompt.
+    fn media(&self, request: &ChatRequest, normalisation: Normalisation, parts: u64) -> (u64, u64) {
+        if parts == 0 {
+            return (0, 0);
+        }
+        let images = images(request);
+        let others = parts.saturating_sub(images.len() as u64);
+        let (mut least, mut most) = (0, others.saturating_mul(PER_IMAGE));
+        for image in images {
+            match (self.images, image.size) {
+                // llama.cpp has limits of its own.
+                (Some(rule), Some(size)) if normalisation == Normalisation::Vllm => {
+                    let tokens = rule.tokens(size);
+                    // One token of it may stand in the text already.
+                    least += tokens.saturating_sub(1);
+                    most += tokens + AROUND_IMAGE;
+                }
+                (Some(rule), None) if normalisation == Normalisation::Vllm => {
+                    most += rule.most() + AROUND_IMAGE
+                }
+                _ => most += PER_IMAGE,
+            }
+        }
+        (least, most)
+    }
+
+    /// What an image of a size becomes, in tokens; none for a model whose rule is not known.
+    pub fn image_rule(&self) -> Option<ImageRule> {
+        self.images
     }
 
     /// How many tokens a plain prompt has, as completions take it: with what the tokenizer puts around a text.
     pub fn count_text(&self, text: &str) -> u64 {
         // A text that the vocabulary gives up on has no more tokens than bytes.
-        let count = self.vocabulary.count(text, self.nfc).unwrap_or(text.len() as u64);
-        count + self.vocabulary.around()
+        let counted = self.vocabulary.count(text, self.nfc, &Stop::default());
+        counted.map_or(text.len() as u64, |counted| counted.tokens) + self.vocabulary.around()
     }
 
     /// The prompt that the engine would make of the chat `request`, without what tokenising adds. Places of images are left out.
@@ -230,7 +297,7 @@ struct Rendering<'a> {
 
 impl Rendering<'_> {
     fn render(&self, prepared: Prepared) -> Result<Prompt, CountError> {
-        let Prepared { context, ending, media } = prepared;
+        let Prepared { context, ending, media, unsure } = prepared;
         let context: Map<String, Json> = self.special.clone().into_iter().chain(context).collect();
         let rendered = self.probed.template.render(normalise::to_value(&context), self.size)?;
         let (text, dated) = (rendered.text, rendered.dated);
@@ -241,7 +308,7 @@ impl Rendering<'_> {
                 text + &self.reopened(context, &reasoning, content.as_deref())?
             }
         };
-        Ok(Prompt { text, media, dated, unsure: self.probed.template.is_unsure() })
+        Ok(Prompt { text, media, dated, unsure: unsure || self.probed.template.is_unsure() })
     }
 
     /// The assistant's turn, opened again by llama.cpp with what it had thought and said.

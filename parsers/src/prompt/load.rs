@@ -12,6 +12,7 @@ use serde_json::{Map, Value as Json};
 use super::counter::{Chat, Probed, PromptCounter, Templates};
 use super::gguf::Metadata;
 use super::harmony;
+use super::images::ImageRule;
 use super::normalise::Normalisation;
 use super::probe;
 use super::template::Template;
@@ -70,6 +71,8 @@ struct Sources {
     plain: Option<String>,
     with_tools: Option<String>,
     special: Map<String, Json>,
+    /// config.json and preprocessor_config.json
+    about: [Json; 2],
 }
 
 impl PromptCounter {
@@ -122,6 +125,7 @@ impl PromptCounter {
             plain: template("tokenizer.chat_template").or_else(|| Some(CHATML.into())),
             with_tools: template("tokenizer.chat_template.tool_use"),
             special,
+            about: [Json::Null, Json::Null],
         };
         Self::new(path, name, vocabulary, false, sources)
     }
@@ -133,7 +137,8 @@ impl PromptCounter {
         nfc: bool,
         sources: Sources,
     ) -> Result<Self, LoadError> {
-        let Sources { plain, with_tools, special } = sources;
+        let Sources { plain, with_tools, special, about: [config, preprocessor] } = sources;
+        let images = ImageRule::find(&config, &preprocessor, plain.as_deref().unwrap_or_default());
         let chat = plain
             .map(|plain| {
                 Ok(Chat {
@@ -147,7 +152,7 @@ impl PromptCounter {
         // Other models have borrowed the marks, but speak of themselves in their templates.
         let is_borrowed = sources_name_others(chat.as_ref().map(|chat| chat.vllm.plain.template.source()));
         let harmony = !is_borrowed && harmony::MARKS.iter().all(|mark| vocabulary.has(mark));
-        Ok(Self { name, vocabulary, nfc, special, chat, harmony })
+        Ok(Self { name, vocabulary, nfc, special, chat, harmony, images })
     }
 }
 
@@ -189,7 +194,8 @@ fn read_sources(folder: &Path) -> Result<Sources, LoadError> {
             .map_err(|e| LoadError::NotAModel { path, reason: format!("not valid json: {e}") })
     };
     let config = json("tokenizer_config.json")?;
-    let mut sources = Sources::default();
+    let mut sources =
+        Sources { about: [json("config.json")?, json("preprocessor_config.json")?], ..Sources::default() };
     for name in SPECIAL_TOKENS {
         let token =
             config.get(name).and_then(|token| token.as_str().or_else(|| token.get("content")?.as_str()));

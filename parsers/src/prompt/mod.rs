@@ -5,6 +5,7 @@
 //! | `bounds`, `words` | a count between two numbers, from one scan of the body, without a vocabulary |
 //! | `counter`, `load` | [`PromptCounter`]: a model's template and vocabulary, loaded once, counting requests |
 //! | `harmony` | gpt-oss's prompts, which vLLM renders without a template |
+//! | `images` | pixels to tokens |
 //! | `normalise` | what vLLM and llama.cpp make of a request before they render it |
 //! | `probe` | what a template can do |
 //! | `template` | rendering untrusted templates within bounds |
@@ -21,9 +22,11 @@ mod gguf;
 #[cfg(test)]
 mod gguf_writer;
 mod harmony;
+mod images;
 mod load;
 mod normalise;
 mod probe;
+mod stop;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -33,5 +36,7 @@ mod words;
 pub use bounds::{PER_IMAGE, bounds};
 pub use count::TokenCount;
 pub use counter::{CountError, PromptCounter};
+pub use images::{Image, ImageRule, ImageSize, images};
 pub use load::LoadError;
 pub use normalise::Normalisation;
+pub use stop::Stop;

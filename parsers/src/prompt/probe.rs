@@ -29,6 +29,8 @@ pub(super) struct Traits {
     pub(super) names_date: bool,
     /// Has a switch for thinking.
     pub(super) thinking: bool,
+    /// Knows of thinking, and not as Qwen's templates do, which were measured: ChatML, and no switch in the system prompt.
+    pub(super) thinks_unlike_qwen: bool,
     /// How llama.cpp opens the assistant's turn again to continue it.
     pub(super) reopening: Reopening,
 }
@@ -65,6 +67,8 @@ pub(super) fn traits(template: &Template) -> Traits {
         names_channels: source.contains("<|channel|>"),
         names_date: source.contains("date_string") || source.contains("datetime"),
         thinking: has_thinking_switch(template),
+        thinks_unlike_qwen: source.contains("think")
+            && (!source.contains("<|im_start|>") || source.contains("/no_think")),
         reopening: reopening(template),
     }
 }

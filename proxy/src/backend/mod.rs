@@ -21,6 +21,7 @@ use http_body_util::Full;
 use parking_lot::{Mutex, RwLock};
 use switchback_parsers::diagnosis::Engine;
 use switchback_parsers::needs::Need;
+use switchback_policies::agreement::{Agreement, Correction};
 use switchback_policies::cliff::Region;
 use switchback_policies::debt::Ledger;
 use switchback_policies::facts::{self, BackendFacts, BackendState, Limit};
@@ -46,6 +47,8 @@ pub(crate) struct Backend {
     load: RwLock<Option<Load>>,
     open: Arc<OpenRequests>,
     speed: Mutex<Learner>,
+    /// What its counts say of ours.
+    agreement: Mutex<Agreement>,
     cliffs: Arc<CliffMaps>,
     /// A connection was lost with this on it: if the next probe finds nobody, that was a death.
     lost: Mutex<Option<Witnessed>>,
@@ -76,6 +79,7 @@ impl Backend {
             load: RwLock::default(),
             open: Arc::default(),
             speed: Mutex::default(),
+            agreement: Mutex::default(),
             cliffs,
             lost: Mutex::default(),
             died: AtomicBool::new(true),
@@ -117,6 +121,18 @@ impl Backend {
     /// Takes a place for a request that has the right to it.
     pub(crate) fn occupy(&self, work: Work, permit: Permit) -> Place {
         self.open.take(work, permit)
+    }
+
+    /// Takes an exact count of ours and its own of the same prompt; gives the difference that stays, if there is one.
+    pub(crate) fn on_count(&self, ours: u64, theirs: u64) -> Option<Correction> {
+        let mut agreement = self.agreement.lock();
+        agreement.observe(ours, theirs);
+        agreement.correction()
+    }
+
+    /// By how much our counts are wrong here, as far as that is known.
+    pub(crate) fn correction(&self) -> Option<Correction> {
+        self.agreement.lock().correction()
     }
 
     pub(crate) fn state(&self) -> BackendState {

@@ -1,6 +1,8 @@
 //! `switchback check`: what a configuration means. Every complaint at once; else what listens where, what the backends say
 //! of themselves, and which prompt lengths go where.
 
+mod counts;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +54,9 @@ pub(super) async fn run(file: Option<PathBuf>) -> Result<(), Failed> {
     }
     tell_names(&app);
     let everything: Vec<usize> = (0..app.fleet.all().len()).collect();
+    for (at, model) in app.config.models.iter().enumerate() {
+        counts::tell(&app, at, model).await;
+    }
     if app.config.models.is_empty() {
         tell_routes(&app, "any model", &everything);
     }

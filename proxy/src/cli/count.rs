@@ -1,18 +1,25 @@
 //! `switchback count FILE`: how many tokens a request's prompt has, and how that is known.
 //!
 //! With a vocabulary the count is what the engine will see; without one it is bounds. Counts of single messages and tools
-//! are those of their own text, without what the template puts around them.
+//! are those of their own text, without what the template puts around them. With a configuration it also says what that means at each
+//! backend of the model, and with `--live` what the backend itself says.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use serde_json::{Value, json};
+use switchback_parsers::chunk::Dialect;
 use switchback_parsers::prompt::{self, Normalisation, PromptCounter, TokenCount};
 use switchback_parsers::request::ChatRequest;
 
 use super::serve::{find, load};
 use super::{Failed, say};
+use crate::app::App;
+use crate::backend::client::Tcp;
+use crate::config::{Config, Model};
+use crate::measure::{by_backend, normalisation};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct CountArgs {
@@ -25,25 +32,63 @@ pub(super) struct CountArgs {
     /// As JSON: `tokens` (for bounds the upper one) and `exact` at least
     #[arg(long)]
     json: bool,
+    /// Ask the configured backends that can count
+    #[arg(long)]
+    live: bool,
 }
 
-pub(super) fn run(file: Option<PathBuf>, args: &CountArgs) -> Result<(), Failed> {
+pub(super) async fn run(file: Option<PathBuf>, args: &CountArgs) -> Result<(), Failed> {
     let request = read(&args.request)?;
-    let path = match &args.tokenizer {
-        Some(path) => Some(path.clone()),
-        None => configured(file, &request)?,
+    // A tokenizer that is named stands for itself: a configuration beside it is not looked for, but may be given.
+    let config = match (&args.tokenizer, file) {
+        (Some(_), None) if !args.live => None,
+        (_, file) => find(file).map(|file| load(&file)).transpose()?,
     };
+    let model = config.as_ref().and_then(|config| model_of(config, &request));
+    let configured = model.and_then(|model| model.tokenizer.clone());
+    let path = args.tokenizer.clone().or(configured);
     let counter = path.as_deref().map(PromptCounter::load).transpose()?;
-    let report = match &counter {
+    let mut report = match &counter {
         Some(counter) => counted(counter, path.as_deref().unwrap_or(Path::new("")), &request)?,
         None => bounded(&request),
     };
+    let positions = model.map(|model| model.backends.clone());
+    if let Some(config) = config {
+        report["backends"] = backends(config, positions, counter.as_ref(), &request, args.live).await;
+    }
     if args.json {
         say(report);
     } else {
         tell(&report);
     }
     Ok(())
+}
+
+/// What each backend of the model would see, and with `live` what it says.
+async fn backends(
+    config: Config,
+    positions: Option<Vec<usize>>,
+    counter: Option<&PromptCounter>,
+    request: &ChatRequest,
+    live: bool,
+) -> Value {
+    let app = App::new(Config { models: Vec::new(), ..config }, Arc::new(Tcp));
+    if live {
+        app.probe_all().await;
+    }
+    let all = (0..app.fleet.all().len()).collect::<Vec<usize>>();
+    let mut told = Vec::new();
+    for backend in app.fleet.at(&positions.unwrap_or(all)) {
+        let ours = counter.map(|counter| counter.count_chat(request, normalisation(backend.engine())));
+        let ours = ours.map(|count| count.map_or_else(|error| error.to_string(), |count| count.to_string()));
+        let mut one =
+            json!({"name": backend.name(), "engine": backend.engine().to_string(), "counted": ours});
+        if live {
+            one["says"] = json!(by_backend(&backend, Some(Dialect::Chat), request).await);
+        }
+        told.push(one);
+    }
+    Value::Array(told)
 }
 
 fn read(file: &Path) -> anyhow::Result<ChatRequest> {
@@ -57,16 +102,14 @@ fn read(file: &Path) -> anyhow::Result<ChatRequest> {
     Ok(request)
 }
 
-/// The vocabulary of the configured model that the request asks for.
-fn configured(file: Option<PathBuf>, request: &ChatRequest) -> Result<Option<PathBuf>, Failed> {
-    let Some(file) = find(file) else { return Ok(None) };
-    let config = load(&file)?;
+/// The configured model that the request asks for, else the first.
+fn model_of<'a>(config: &'a Config, request: &ChatRequest) -> Option<&'a Model> {
     let asked = request.model();
     let named = config.models.iter().find(|model| {
         let names = std::iter::once(&model.name).chain(&model.aliases);
         asked.as_deref().is_some_and(|asked| names.into_iter().any(|name| name == asked))
     });
-    Ok(named.or(config.models.first()).and_then(|model| model.tokenizer.clone()))
+    named.or(config.models.first())
 }
 
 fn counted(counter: &PromptCounter, path: &Path, request: &ChatRequest) -> anyhow::Result<Value> {
@@ -109,7 +152,39 @@ fn counted(counter: &PromptCounter, path: &Path, request: &ChatRequest) -> anyho
         "engines": { first.0: would_say(first.1), second.0: would_say(second.1) },
         "messages": messages,
         "tools": tools,
+        "images": images(counter, request),
+        "not_counted": not_counted(request),
     }))
+}
+
+fn images(counter: &PromptCounter, request: &ChatRequest) -> Vec<Value> {
+    let rule = counter.image_rule();
+    let told = prompt::images(request).into_iter().map(|image| {
+        let tokens = rule.zip(image.size).map(|(rule, size)| rule.tokens(size));
+        let most = rule.map_or(prompt::PER_IMAGE, |rule| rule.most());
+        json!({
+            "message": image.message,
+            "width": image.size.map(|size| size.width),
+            "height": image.size.map(|size| size.height),
+            "tokens": tokens,
+            "at_most": tokens.unwrap_or(most),
+        })
+    });
+    told.collect()
+}
+
+/// Sounds, videos and files: no rule says what they become.
+fn not_counted(request: &ChatRequest) -> Vec<Value> {
+    let mut found = Vec::new();
+    for (at, message) in request.messages().enumerate() {
+        for part in message.parts() {
+            let kind = part.get("type").and_then(|kind| kind.as_str()).unwrap_or_default();
+            if ["audio", "video", "file"].iter().any(|medium| kind.contains(medium)) {
+                found.push(json!({"message": at, "type": kind}));
+            }
+        }
+    }
+    found
 }
 
 fn bounded(request: &ChatRequest) -> Value {
@@ -134,6 +209,21 @@ fn tell(report: &Value) {
     for (engine, count) in report["engines"].as_object().into_iter().flatten() {
         say(format_args!("    {engine} would say {}", count.as_str().unwrap_or_default()));
     }
+    for backend in report["backends"].as_array().into_iter().flatten() {
+        let text = |key: &str| backend[key].as_str().unwrap_or_default().to_owned();
+        let counted = backend["counted"].as_str().map(|count| format!(", by the vocabulary {count}"));
+        let says = match backend.get("says") {
+            None => String::new(),
+            Some(Value::Null) => ", does not count itself".to_owned(),
+            Some(says) => format!(", itself says {says}"),
+        };
+        say(format_args!(
+            "    backend {} ({}){}{says}",
+            text("name"),
+            text("engine"),
+            counted.unwrap_or_default()
+        ));
+    }
     for (what, key, name) in [("message", "messages", "role"), ("tool", "tools", "name")] {
         for one in report[key].as_array().into_iter().flatten() {
             say(format_args!(
@@ -142,5 +232,20 @@ fn tell(report: &Value) {
                 one["text_tokens"]
             ));
         }
+    }
+    for image in report["images"].as_array().into_iter().flatten() {
+        let size = match (image["width"].as_u64(), image["height"].as_u64()) {
+            (Some(width), Some(height)) => format!("{width} x {height}"),
+            _ => "of a size that is not told".to_owned(),
+        };
+        let about = if image["tokens"].is_null() { "at most " } else { "" };
+        say(format_args!(
+            "    image in message {} {size}: {about}{} tokens",
+            image["message"], image["at_most"]
+        ));
+    }
+    for part in report["not_counted"].as_array().into_iter().flatten() {
+        let kind = part["type"].as_str().unwrap_or_default();
+        say(format_args!("    {kind} in message {}: not counted", part["message"]));
     }
 }

@@ -85,7 +85,7 @@ pub fn main() -> ExitCode {
             Command::Serve { listen } => serve::run(config, listen).await,
             Command::Check => check::run(config).await,
             Command::Explain(args) => explain::run(config, args).await,
-            Command::Count(args) => count::run(config, &args),
+            Command::Count(args) => count::run(config, &args).await,
             Command::Repair(args) => repair::run(&args),
             Command::Clients => clients::run(config),
             Command::Cliffs(args) => cliffs::run(config, &args),

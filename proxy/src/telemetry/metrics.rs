@@ -59,6 +59,7 @@ pub(crate) struct Metrics {
     completion_tokens: Family<BackendLabels, Counter>,
     counts: Family<CountLabels, Counter>,
     again: Family<BackendLabels, Counter>,
+    correction: Family<BackendLabels, Gauge>,
     up: Family<BackendLabels, Gauge>,
     needs_restart: Family<BackendLabels, Gauge>,
 }
@@ -88,6 +89,7 @@ impl Metrics {
             prompt_tokens: Family::default(),
             completion_tokens: Family::default(),
             counts: Family::default(),
+            correction: Family::default(),
             again: Family::default(),
             up: Family::default(),
             needs_restart: Family::default(),
@@ -134,6 +136,11 @@ impl Metrics {
             "exact_counts_checked",
             "Exact prompt counts compared with the count that the backend reported",
             metrics.counts.clone(),
+        );
+        registry.register(
+            "count_correction_tokens",
+            "By how much our latest exact count was corrected, as this backend's own counts taught; 0 where they agree",
+            metrics.correction.clone(),
         );
         registry.register(
             "prefill_again_tokens",
@@ -197,9 +204,11 @@ impl Metrics {
     }
 
     /// An exact count was compared with the backend's own.
-    pub(crate) fn counted(&self, backend: &str, agrees: bool) {
+    /// `correction`: the difference that stays, in tokens of that prompt.
+    pub(crate) fn counted(&self, backend: &str, agrees: bool, correction: i64) {
         let labels = CountLabels { backend: backend.to_owned(), agrees: agrees.to_string() };
         self.counts.get_or_create(&labels).inc();
+        self.correction.get_or_create(&BackendLabels { backend: backend.to_owned() }).set(correction);
     }
 
     /// A backend reads a prompt that another may have read.

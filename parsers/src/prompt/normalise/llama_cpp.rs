@@ -4,13 +4,38 @@
 //! or string arguments, a system role) is found by probing it. Tools are handed over always; a template without tool support leaves
 //! them out by itself.
 //!
-//! What is not mirrored: templates that llama.cpp has a handler of its own for, other than Qwen's (gpt-oss, Gemma 4, Kimi and others).
+//! What is not mirrored: templates that llama.cpp has a handler of its own for, other than Qwen's; their counts are bounds.
 
 use serde_json::{Map, Value as Json, json};
 
 use super::{Ending, Prepared, Refused, has_role, member, messages, text};
 use crate::prompt::probe::Traits;
 use crate::request::ChatRequest;
+
+/// What marks the templates that llama.cpp knows (`common_chat_try_specialized_template`, and the trimming beside it) and renders with
+/// changes of its own. Of a row all must be there. Not here: those whose renders were found the same.
+const HANDLED: [&[&str]; 15] = [
+    &["[SYSTEM_PROMPT]", "[TOOL_CALLS]", "[ARGS]"],
+    &["<|channel|>"],
+    &["<atem:function_calls>", "<|eom|>"],
+    &[">>>all", ">>>${recipient}"],
+    &["<|tool_calls_section_begin|>", "<|tool_call_begin|>"],
+    &["<|open|>", "<|close|>", "<|end_of_msg|>"],
+    &["<role>ASSISTANT</role>", "<arg_key>"],
+    &["<|START_TEXT|>", "<|START_ACTION|>"],
+    &["List of tools: ["],
+    &["<|tool_list_start|>"],
+    &["<|role_sep|>", "<|message_sep|>"],
+    &["dsml_token", "DSML"],
+    &["'<|tool_call>call:'"],
+    &["Tool usage guidelines:", "<function name=\"", "<param name=\""],
+    &["You have access to the following functions in JSONSchema format"],
+];
+
+/// Whether llama.cpp has a handler for the template that is not mirrored.
+pub(in crate::prompt) fn has_handler(source: &str) -> bool {
+    HANDLED.iter().any(|marks| marks.iter().all(|mark| source.contains(mark)))
+}
 
 /// What llama.cpp hands to the template.
 pub(in crate::prompt) fn prepare(request: &ChatRequest, traits: &Traits) -> Result<Prepared, Refused> {
@@ -19,6 +44,8 @@ pub(in crate::prompt) fn prepare(request: &ChatRequest, traits: &Traits) -> Resu
     for message in messages(request)? {
         conversation.push(read_message(&message, &mut media)?);
     }
+    let lists_in_results =
+        traits.list_content && conversation.iter().any(|m| has_role(m, "tool") && m["content"].is_array());
     let mut context = kwargs(request, traits)?;
     let add_generation_prompt = flag(request, "add_generation_prompt")?.unwrap_or(true);
     let ending = ending(request, &mut conversation, add_generation_prompt)?;
@@ -35,7 +62,10 @@ pub(in crate::prompt) fn prepare(request: &ChatRequest, traits: &Traits) -> Resu
         merge_system_into_next(&mut conversation);
     }
     context.insert("messages".into(), Json::Array(conversation.into_iter().map(Json::Object).collect()));
-    Ok(Prepared { context, ending, media })
+    // It finds out by itself how a template thinks, and takes results in parts apart; only Qwen's ways were measured.
+    let unsure =
+        lists_in_results || (matches!(ending, Ending::Continued { .. }) && traits.thinks_unlike_qwen);
+    Ok(Prepared { context, ending, media, unsure })
 }
 
 fn flag(request: &ChatRequest, name: &str) -> Result<Option<bool>, Refused> {
@@ -266,12 +296,16 @@ fn kwargs(request: &ChatRequest, traits: &Traits) -> Result<Map<String, Json>, R
     // Some day, in the forms that llama.cpp gives the present one in.
     context.insert("datetime".into(), "Jun 15 2026".into());
     context.insert("date_string".into(), "15 Jun 2026".into());
+    let says_thinking = given.contains_key("enable_thinking");
     let keep = given.get("preserve_reasoning").and_then(Json::as_bool);
     context.extend(given);
     match effort.as_deref() {
         None | Some("") => {}
         Some("none") => {
-            context.insert("enable_thinking".into(), false.into());
+            // What the request says of thinking itself wins.
+            if !says_thinking {
+                context.insert("enable_thinking".into(), false.into());
+            }
             context.remove("reasoning_effort");
         }
         Some(effort) => {

@@ -36,6 +36,8 @@ pub(super) struct Prepared {
     pub(super) ending: Ending,
     /// Parts that are not text: images, sounds, videos.
     pub(super) media: u64,
+    /// The engine does more with such a request than is mirrored.
+    pub(super) unsure: bool,
 }
 
 /// How a prompt ends.

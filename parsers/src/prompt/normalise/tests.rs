@@ -154,3 +154,22 @@ fn what_an_engine_refuses_has_no_prompt() {
     assert_eq!(refused(vllm::prepare(&part, &traits())), "content part type \"smell\" is not supported");
     assert_eq!(refused(llama_cpp::prepare(&part, &traits())), "content part type \"smell\" is not supported");
 }
+
+#[test]
+fn what_llama_cpp_does_by_itself_is_known_to_be_unknown() {
+    assert!(
+        llama_cpp::has_handler("a <|channel|> b")
+            && llama_cpp::has_handler("[ARGS] [TOOL_CALLS] [SYSTEM_PROMPT]")
+    );
+    assert!(!llama_cpp::has_handler("[TOOL_CALLS] <|im_start|>"));
+    let parts = json!([{"type": "text", "text": "r"}]);
+    let result = json!({"messages": [{"role": "user", "content": "q"}, {"role": "tool", "tool_call_id": "1", "content": parts}]});
+    let lists = Traits { list_content: true, ..traits() };
+    assert!(llama_cpp::prepare(&request(&result), &lists).unwrap().unsure);
+    assert!(!llama_cpp::prepare(&request(&result), &traits()).unwrap().unsure);
+    let go_on =
+        json!({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]});
+    let thinks = Traits { thinks_unlike_qwen: true, ..traits() };
+    assert!(llama_cpp::prepare(&request(&go_on), &thinks).unwrap().unsure);
+    assert!(!llama_cpp::prepare(&request(&go_on), &traits()).unwrap().unsure);
+}

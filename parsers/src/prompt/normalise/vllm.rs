@@ -44,7 +44,12 @@ pub(in crate::prompt) fn prepare(request: &ChatRequest, traits: &Traits) -> Resu
     }
     let messages = conversation.into_iter().map(Json::Object).collect();
     context.insert("messages".into(), Json::Array(messages));
-    Ok(Prepared { context, ending: if go_on { Ending::CutAtMark { said } } else { Ending::Rendered }, media })
+    Ok(Prepared {
+        context,
+        ending: if go_on { Ending::CutAtMark { said } } else { Ending::Rendered },
+        media,
+        unsure: false,
+    })
 }
 
 fn is_true(value: Option<&Json>) -> bool {

@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use minijinja::{Environment, ErrorKind, Value};
 
 use self::budget::Budget;
-use crate::prompt::normalise::Normalisation;
+use crate::prompt::normalise::{Normalisation, llama_cpp};
 
 /// Steps that any render may take.
 const BASE_FUEL: u64 = 1_000_000;
@@ -64,7 +64,10 @@ impl Template {
             env,
             source: source.to_owned(),
             wants_lists,
-            unsure: hardened.unsure && dialect == Normalisation::Vllm,
+            unsure: match dialect {
+                Normalisation::Vllm => hardened.unsure,
+                Normalisation::LlamaCpp => llama_cpp::has_handler(source),
+            },
         })
     }
 

@@ -91,6 +91,12 @@ impl Text {
     }
 
     fn put_quoted(&mut self, text: &str) -> Result<(), Error> {
+        if self.dialect == Normalisation::LlamaCpp {
+            return match text.contains('\'') {
+                true => self.put_json_string(text, false),
+                false => self.put(&format!("'{text}'")),
+            };
+        }
         let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
         let mut quoted = String::with_capacity(text.len() + 2);
         quoted.push(quote);
@@ -101,9 +107,7 @@ impl Text {
                 '\r' => quoted.push_str("\\r"),
                 '\t' => quoted.push_str("\\t"),
                 c if c == quote => quoted.extend(['\\', c]),
-                c if is_printable(c) || (self.dialect == Normalisation::LlamaCpp && (c as u32) >= 0x100) => {
-                    quoted.push(c);
-                }
+                c if is_printable(c) => quoted.push(c),
                 c => {
                     let _ = match c as u32 {
                         code @ ..0x100 => write!(quoted, "\\x{code:02x}"),
@@ -120,7 +124,10 @@ impl Text {
     /// A number, as JSON has it or as text.
     pub(super) fn put_number(&mut self, value: &Value, json: bool) -> Result<(), Error> {
         if value.is_integer() {
-            return self.put(&value.to_string());
+            // llama.cpp keeps 64 bits with a sign, whatever was written.
+            let wraps = u64::try_from(value.clone()).ok().filter(|_| self.dialect == Normalisation::LlamaCpp);
+            return self
+                .put(&wraps.map_or_else(|| value.to_string(), |number| number.cast_signed().to_string()));
         }
         let number = f64::try_from(value.clone())?;
         self.put(&match (self.dialect, json) {
@@ -198,7 +205,10 @@ impl Text {
                 '\t' => self.out.push_str("\\t"),
                 '\u{8}' => self.out.push_str("\\b"),
                 '\u{c}' => self.out.push_str("\\f"),
-                c if (c as u32) < 0x20 || (ascii && !matches!(c, ' '..='~')) => {
+                c if (c as u32) < 0x20
+                    || (ascii
+                        && !(c.is_ascii() && (c != '\u{7f}' || self.dialect == Normalisation::LlamaCpp))) =>
+                {
                     for unit in c.encode_utf16(&mut [0; 2]) {
                         let _ = write!(self.out, "\\u{unit:04x}");
                     }

@@ -25,6 +25,7 @@ use tokenizers::pipeline::{
 use tokenizers::utils::byte_level::BYTES_CHAR_LOOKUP;
 
 use self::memo::Memo;
+use super::stop::Stop;
 
 /// Ids from here on are refused: the library makes tables as long as the largest id.
 const MAX_ID: u64 = 1 << 22;
@@ -32,6 +33,8 @@ const MAX_ID: u64 = 1 << 22;
 const MAX_TOKEN: usize = u16::MAX as usize;
 /// The most working buffers that are kept for reuse, about one per counting thread.
 const MAX_POOLED: usize = 8;
+/// So many words are counted between two looks at whether to stop.
+const WORDS_AT_ONCE: usize = 4096;
 /// Texts longer than this leave no buffers behind: the largest take tens of bytes per byte of text.
 const MAX_POOLED_TEXT: usize = 1 << 20;
 
@@ -59,6 +62,15 @@ struct Gaps {
     has_unknown: bool,
 }
 
+/// A count, and how much was left uncounted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counted {
+    /// Tokens that were counted.
+    pub(super) tokens: u64,
+    /// No more than so many are left: 0 unless the limit was passed.
+    pub(super) rest: u64,
+}
+
 #[derive(Default)]
 struct Scratch {
     split: PreTokenizerScratch,
@@ -76,7 +88,7 @@ impl std::fmt::Debug for Vocabulary {
 impl Vocabulary {
     /// Gives the vocabulary back if it can count: what the library cannot run shows here and not in the middle of a request.
     fn proven(self) -> Result<Self, String> {
-        guarded(|| self.count("Ab 12\u{e9}\n", true).map_err(Into::into))?;
+        guarded(|| self.count("Ab 12\u{e9}\n", true, &Stop::default()).map_err(Into::into))?;
         Ok(self)
     }
 
@@ -104,23 +116,35 @@ impl Vocabulary {
     ///
     /// # Errors
     /// As [`Self::count`].
-    pub(super) fn count_ordinary(&self, text: &str) -> Result<u64, String> {
-        self.with_scratch(text, |scratch| self.count_words(text, false, scratch))
+    pub(super) fn count_ordinary(&self, text: &str, stop: &Stop) -> Result<Counted, String> {
+        self.with_scratch(text, |scratch| {
+            let Some(key) = self.memo.key(text, false, false) else {
+                return self.count_words(text, false, 0, stop, scratch);
+            };
+            if let Some(tokens) = self.memo.get(key) {
+                return Ok(Counted { tokens, rest: 0 });
+            }
+            let counted = self.count_words(text, false, 0, stop, scratch)?;
+            if counted.rest == 0 {
+                self.memo.put(key, counted.tokens);
+            }
+            Ok(counted)
+        })
     }
 
     /// How many tokens `text` has, nothing added. Special tokens that stand in it count as what they are, as both engines have it.
     ///
     /// # Errors
     /// The library's words; so far only for runs of white space of a million characters, at patterns that it has no scanner for.
-    pub(super) fn count(&self, text: &str, for_vllm: bool) -> Result<u64, String> {
-        self.with_scratch(text, |scratch| self.count_segments(text, for_vllm, scratch))
+    pub(super) fn count(&self, text: &str, for_vllm: bool, stop: &Stop) -> Result<Counted, String> {
+        self.with_scratch(text, |scratch| self.count_segments(text, for_vllm, stop, scratch))
     }
 
     fn with_scratch(
         &self,
         text: &str,
-        count: impl FnOnce(&mut Scratch) -> tokenizers::Result<u64>,
-    ) -> Result<u64, String> {
+        count: impl FnOnce(&mut Scratch) -> tokenizers::Result<Counted>,
+    ) -> Result<Counted, String> {
         let mut scratch = self.pool.lock().pop().unwrap_or_else(|| Scratch {
             model: self.tokenizer.get_model().init_scratch(),
             ..Scratch::default()
@@ -133,58 +157,89 @@ impl Vocabulary {
         counted.map_err(|error| format!("the vocabulary cannot count this text: {error}"))
     }
 
-    fn count_segments(&self, text: &str, for_vllm: bool, scratch: &mut Scratch) -> tokenizers::Result<u64> {
+    fn count_segments(
+        &self,
+        text: &str,
+        for_vllm: bool,
+        stop: &Stop,
+        scratch: &mut Scratch,
+    ) -> tokenizers::Result<Counted> {
         let nfc = for_vllm && self.nfc;
         let gaps_count = for_vllm && self.gaps.has_unknown;
         let added = self.tokenizer.get_added_vocabulary();
         let normalizers = NormalizerChain(self.tokenizer.get_normalizers());
         let mut count = 0;
         for segment in SpecialSegmentIterator::new(text, added, false, false) {
-            let Segment::Text { text, input_offset } = segment else {
+            let Segment::Text { text: part, input_offset } = segment else {
                 count += 1;
                 continue;
             };
-            let key = self.memo.key(text, nfc, gaps_count);
+            let key = self.memo.key(part, nfc, gaps_count);
             if let Some(known) = key.and_then(|key| self.memo.get(key)) {
                 count += known;
                 continue;
             }
             let before = count;
-            let text = if nfc { NFC.normalize(text, input_offset)? } else { Cow::Borrowed(text) };
-            let text = normalizers.normalize(&text, input_offset)?;
-            for segment in SpecialSegmentIterator::new(&text, added, true, false) {
-                count += match segment {
-                    Segment::SpecialToken(_) => 1,
-                    Segment::Text { text, .. } => self.count_words(text, gaps_count, scratch)?,
+            let normal = if nfc { NFC.normalize(part, input_offset)? } else { Cow::Borrowed(part) };
+            let normal = normalizers.normalize(&normal, input_offset)?;
+            for segment in SpecialSegmentIterator::new(&normal, added, true, false) {
+                let Segment::Text { text: words, .. } = segment else {
+                    count += 1;
+                    continue;
                 };
+                let counted = self.count_words(words, gaps_count, count, stop, scratch)?;
+                count += counted.tokens;
+                if counted.rest > 0 {
+                    // What is behind may grow by NFC, threefold at most, and has no more tokens than bytes.
+                    let unseen = (text.len() - input_offset).max(normal.len()) as u64;
+                    return Ok(Counted { tokens: count, rest: unseen * if nfc { 3 } else { 1 } });
+                }
             }
             if let Some(key) = key {
                 self.memo.put(key, count - before);
             }
         }
-        Ok(count)
+        Ok(Counted { tokens: count, rest: 0 })
     }
 
-    fn count_words(&self, text: &str, gaps_count: bool, scratch: &mut Scratch) -> tokenizers::Result<u64> {
+    /// The tokens of a text without special ones, of which `before` were counted.
+    fn count_words(
+        &self,
+        text: &str,
+        gaps_count: bool,
+        before: u64,
+        stop: &Stop,
+        scratch: &mut Scratch,
+    ) -> tokenizers::Result<Counted> {
         // Spans are 32 bits wide.
         if u32::try_from(text.len()).is_err() {
             return Err(format!("it has {} bytes; the limit is {}", text.len(), u32::MAX).into());
         }
         scratch.spans.clear();
-        scratch.tokens.clear();
         self.splitter.pre_tokenize(text, &mut scratch.split, &mut scratch.spans)?;
-        self.tokenizer.get_model().tokenize_spans(
-            text,
-            &scratch.spans,
-            &mut scratch.model,
-            &mut scratch.tokens,
-        )?;
-        let is_gap = |token: &&PipelineToken| self.gaps.ids.contains(&token.id());
-        let left_out = match gaps_count || self.gaps.ids.is_empty() {
-            true => 0,
-            false => scratch.tokens.iter().filter(is_gap).count(),
-        };
-        Ok((scratch.tokens.len() - left_out) as u64)
+        let mut tokens = 0;
+        for spans in scratch.spans.chunks(WORDS_AT_ONCE) {
+            if stop.is_cancelled() {
+                return Err("nobody waits for the count any more".into());
+            }
+            if stop.is_passed_by(before + tokens) {
+                return Ok(Counted { tokens, rest: text.len() as u64 });
+            }
+            scratch.tokens.clear();
+            self.tokenizer.get_model().tokenize_spans(
+                text,
+                spans,
+                &mut scratch.model,
+                &mut scratch.tokens,
+            )?;
+            let is_gap = |token: &&PipelineToken| self.gaps.ids.contains(&token.id());
+            let left_out = match gaps_count || self.gaps.ids.is_empty() {
+                true => 0,
+                false => scratch.tokens.iter().filter(is_gap).count(),
+            };
+            tokens += (scratch.tokens.len() - left_out) as u64;
+        }
+        Ok(Counted { tokens, rest: 0 })
     }
 }
 

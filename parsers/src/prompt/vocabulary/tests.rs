@@ -2,11 +2,16 @@
 
 use serde_json::{Value as Json, json};
 
-use super::Vocabulary;
+use super::{Counted, Vocabulary};
 use crate::prompt::gguf::{Meta, Metadata};
 use crate::prompt::gguf_writer::write;
+use crate::prompt::stop::Stop;
 
 const TINY: &str = include_str!("../../../tests/fixtures/tiny/tokenizer.json");
+
+fn count(vocabulary: &Vocabulary, text: &str, for_vllm: bool) -> Result<u64, String> {
+    vocabulary.count(text, for_vllm, &Stop::default()).map(|counted| counted.tokens)
+}
 
 fn tiny() -> Json {
     serde_json::from_str(TINY).unwrap()
@@ -65,7 +70,7 @@ fn text_has_the_tokens_that_the_models_own_tokenizer_gives_it() {
         (&" ".repeat(64), 16),
     ] {
         for vocabulary in &vocabularies {
-            assert_eq!(vocabulary.count(text, true), Ok(tokens), "{text:?} in {vocabulary:?}");
+            assert_eq!(count(vocabulary, text, true), Ok(tokens), "{text:?} in {vocabulary:?}");
         }
     }
 }
@@ -73,10 +78,10 @@ fn text_has_the_tokens_that_the_models_own_tokenizer_gives_it() {
 #[test]
 fn only_vllm_composes_characters() {
     let vocabulary = from_gguf(&as_gguf("qwen2")).unwrap();
-    assert_eq!(vocabulary.count("cafe\u{301}", true), vocabulary.count("café", false));
-    assert!(vocabulary.count("cafe\u{301}", false) > vocabulary.count("café", false));
+    assert_eq!(count(&vocabulary, "cafe\u{301}", true), count(&vocabulary, "café", false));
+    assert!(count(&vocabulary, "cafe\u{301}", false) > count(&vocabulary, "café", false));
     let vocabulary = from_gguf(&as_gguf("gpt-2")).unwrap();
-    assert_eq!(vocabulary.count("cafe\u{301}", true), vocabulary.count("cafe\u{301}", false));
+    assert_eq!(count(&vocabulary, "cafe\u{301}", true), count(&vocabulary, "cafe\u{301}", false));
 }
 
 #[test]
@@ -86,10 +91,10 @@ fn a_byte_without_a_token_is_left_out_by_llama_cpp_and_unknown_to_vllm() {
     let four = vocab.shift_remove("Ą").unwrap();
     vocab.insert("<unk>".into(), four);
     let without = from_json(&config).unwrap();
-    assert_eq!((without.count("a\u{4}b", false), without.count("a\u{4}b", true)), (Ok(2), Ok(2)));
+    assert_eq!((count(&without, "a\u{4}b", false), count(&without, "a\u{4}b", true)), (Ok(2), Ok(2)));
     config["model"]["unk_token"] = "<unk>".into();
     let with = from_json(&config).unwrap();
-    assert_eq!((with.count("a\u{4}b", false), with.count("a\u{4}b", true)), (Ok(2), Ok(3)));
+    assert_eq!((count(&with, "a\u{4}b", false), count(&with, "a\u{4}b", true)), (Ok(2), Ok(3)));
     assert_eq!(with.size(), 609);
 }
 
@@ -97,9 +102,10 @@ fn a_byte_without_a_token_is_left_out_by_llama_cpp_and_unknown_to_vllm() {
 fn threads_count_alike() {
     let vocabulary = from_json(&tiny()).unwrap();
     let text = TINY.get(..4000).unwrap();
-    let alone = vocabulary.count(text, true).unwrap();
+    let alone = count(&vocabulary, text, true).unwrap();
     std::thread::scope(|scope| {
-        let counts: Vec<_> = (0..8).map(|_| scope.spawn(|| vocabulary.count(text, true).unwrap())).collect();
+        let counts: Vec<_> =
+            (0..8).map(|_| scope.spawn(|| count(&vocabulary, text, true).unwrap())).collect();
         counts.into_iter().for_each(|count| assert_eq!(count.join().unwrap(), alone));
     });
 }
@@ -160,4 +166,36 @@ fn a_gguf_vocabulary_that_is_not_known_is_refused_by_its_name() {
     pairs = as_gguf("qwen2");
     pairs[4].1 = Meta::Texts(vec!["one".into()]);
     assert_eq!(from_gguf(&pairs).unwrap_err(), "merge 0 is not two tokens: \"one\"");
+}
+
+#[test]
+fn a_text_counted_before_has_the_same_count_and_so_has_one_with_other_neighbours() {
+    let vocabulary = from_json(&tiny()).unwrap();
+    let part = |seed: usize| format!("part {seed} ").repeat(40);
+    let chat = |parts: std::ops::Range<usize>| parts.map(|at| part(at) + "<|im_end|>").collect::<String>();
+    let first = count(&vocabulary, &chat(0..20), true).unwrap();
+    assert_eq!(count(&vocabulary, &chat(0..20), true), Ok(first));
+    let fresh = from_json(&tiny()).unwrap();
+    assert_eq!(count(&vocabulary, &chat(5..25), true), count(&fresh, &chat(5..25), true));
+}
+
+#[test]
+fn a_count_ends_when_its_limit_is_passed_or_nobody_waits() {
+    let vocabulary = from_json(&tiny()).unwrap();
+    let text = "some words of no use ".repeat(20_000);
+    let whole = count(&vocabulary, &text, true).unwrap();
+    let fresh = from_json(&tiny()).unwrap();
+    let counted = fresh.count(&text, true, &Stop::at(Some(100))).unwrap();
+    assert!(counted.tokens > 100 && counted.tokens < whole, "{counted:?}");
+    assert!(counted.tokens + counted.rest >= whole, "{counted:?}");
+    // What was not counted to the end is not remembered.
+    assert_eq!(count(&fresh, &text, true), Ok(whole));
+    assert_eq!(
+        fresh.count("short", true, &Stop::at(Some(100))),
+        Ok(Counted { tokens: count(&fresh, "short", true).unwrap(), rest: 0 })
+    );
+    let stop = Stop::default();
+    stop.cancel();
+    let another = text.replace("words", "texts");
+    assert!(fresh.count(&another, true, &stop).unwrap_err().contains("nobody waits"));
 }

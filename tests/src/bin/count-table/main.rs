@@ -123,6 +123,19 @@ fn compare(
     let id = &answer["id"];
     let ours = counter.count_chat(request, engine);
     match (ours, answer["tokens"].as_u64()) {
+        (Ok(count), None) if answer["text"].is_string() => {
+            let rendered = counter.render_chat(request, engine).unwrap_or_default();
+            let text = answer["text"].as_str().unwrap_or_default();
+            match (rendered == text, count.is_exact()) {
+                (true, _) => row.same += 1,
+                // What is not exact may have another day in it.
+                (false, false) => row.bounded += 1,
+                (false, true) => row.differences.push(format!("{id}: {}", first_difference(&rendered, text))),
+            }
+        }
+        (Err(error), None) if answer["text"].is_string() => {
+            row.differences.push(format!("{id}: we say {error}, they render it"));
+        }
         (Err(_), None) => row.refused_by_both += 1,
         (Err(error), Some(theirs)) => {
             row.differences.push(format!("{id}: we say {error}, they count {theirs}"))
