@@ -3,7 +3,7 @@
 //! A request has a [`Shape`]. A death is held against each size of the suspect that nothing as large has survived: nine
 //! tenths of the smallest killer are then the limit. A size that others survived is acquitted, unless a fifth of them died
 //! too: cliffs are ramps, and an engine that somebody stops, or that crashes at any length, proves nothing about length. Below
-//! a floor one death is no proof. What is learned fades when the backend is restarted on purpose or becomes another version:
+//! a floor it takes three. What is learned fades when the backend is restarted on purpose or becomes another version:
 //! hard, then soft, then forgotten.
 //!
 //! Must never bar a short prompt because a long one died: limits are of shapes, not of backends.
@@ -134,6 +134,8 @@ pub struct Cliffs {
     pub version: Option<String>,
     /// Deaths until then do not count: the operator knows better. Seconds of the Unix epoch.
     pub forgotten: u64,
+    /// Deaths of any size since then. An engine that dies of anything has no cliff.
+    pub deaths: u64,
 }
 
 /// Steps of sizes: twelve to a doubling, so that two sizes of one step differ by six percent at most.
@@ -142,10 +144,11 @@ const STEPS: f64 = 12.0;
 /// Of the requests that were at least so large, this part died: then it was the size.
 const PART: f64 = 0.2;
 
-/// A limit below the floor would bar nearly everything: two deaths are needed, and half of the requests.
-const TWICE: f64 = 1.5;
-/// See [`TWICE`].
-const HALF: f64 = 0.5;
+/// A limit below the floor would bar nearly everything, and no cliff is known there: three deaths of about one size are
+/// needed, most of all its deaths, and three of four such requests.
+const THREE: f64 = 2.5;
+/// See [`THREE`].
+const MOST: f64 = 0.75;
 
 /// Deaths that are remembered in one dimension.
 const MOST_KILLERS: usize = 16;
@@ -208,12 +211,18 @@ impl Axis {
     }
 
     /// The limit that follows from all deaths. `floor`: see [`Cliffs::died`].
-    fn bound(&self, floor: u64) -> Option<Bound> {
+    fn bound(&self, floor: u64, deaths: u64) -> Option<Bound> {
+        #[expect(clippy::cast_precision_loss, reason = "a handful")]
+        let most = deaths as f64 / 2.0;
         let bounds = self.killers.iter().filter_map(|killer| {
             let near = below(killer.size);
             let died = self.died_near(killer.size);
             let share = died / (died + self.survived(killer.size));
-            let guilty = if killer.size >= floor { share >= PART } else { died >= TWICE && share >= HALF };
+            let guilty = if killer.size >= floor {
+                share >= PART
+            } else {
+                died >= THREE && died > most && share >= MOST
+            };
             guilty.then(|| Bound {
                 limit: near.max(killer.survived),
                 killer: killer.size,
@@ -274,11 +283,12 @@ impl Cliffs {
     }
 
     /// The backend died at `at` (seconds of the Unix epoch) with a suspect of this shape. Prompts below `floor` tokens are
-    /// held guilty only if it happens again. Returns what was learned: nothing, if as much was survived often enough.
+    /// held guilty only if it happens again and again. Returns what was learned: nothing, if as much was survived often enough.
     ///
     /// Tokens are blamed first: that there were many requests, or pictures, counts only where no number of tokens does.
     pub fn died(&mut self, shape: &Shape, at: u64, floor: u64) -> Lesson {
         let before = self.region(floor, false);
+        self.deaths += 1;
         let unheard = |cliffs: &Self, dimension: Dimension| {
             let size = shape.size(dimension);
             let axis = cliffs.axis(dimension);
@@ -331,14 +341,16 @@ impl Cliffs {
                 Dimension::New | Dimension::Accumulated | Dimension::Resident => floor,
                 Dimension::Running | Dimension::Images => u64::MAX,
             };
-            self.axis(dimension).bound(floor)
+            self.axis(dimension).bound(floor, self.deaths)
         });
         Region { bounds, explores }
     }
 
     /// Forgets the deaths until `at` (seconds of the Unix epoch).
     pub fn forget(&mut self, at: u64) {
-        self.forgotten = self.forgotten.max(at);
+        if at > self.forgotten {
+            (self.forgotten, self.deaths) = (at, 0);
+        }
         for axis in &mut self.axes {
             axis.killers.retain(|killer| killer.at > self.forgotten);
         }
@@ -364,6 +376,7 @@ impl Cliffs {
         }
         self.version = self.version.take().or_else(|| other.version.clone());
         self.forget(other.forgotten);
+        self.deaths = self.deaths.max(other.deaths);
     }
 
     /// Whether nothing is known.

@@ -97,6 +97,8 @@ pub enum Verdict {
     LastAbove(u64),
     /// Not a fault: ask the same backend again once it has loaded, unless another can answer sooner.
     Wait,
+    /// Nothing was asked of it, and nothing spent: try the next candidate, and this one again if it comes back.
+    Away,
     /// Tell the client: nobody else would answer otherwise.
     Refuse,
 }
@@ -108,10 +110,10 @@ pub fn verdict(fault: Fault, prompt: u64, limit: Option<u64>, guilty: bool) -> V
     match fault {
         Fault::ClientMistake => Verdict::Refuse,
         Fault::Loading => Verdict::Wait,
+        Fault::Unreachable => Verdict::Away,
         Fault::TooLong { limit: told, .. } => Verdict::NextAbove(told.or(limit).unwrap_or(prompt)),
         fault if guilty && is_death(fault) => Verdict::LastAbove(limit.unwrap_or(prompt)),
-        Fault::Unreachable
-        | Fault::ConnectionLost
+        Fault::ConnectionLost
         | Fault::EngineDead
         | Fault::OutOfMemory
         | Fault::Stopping

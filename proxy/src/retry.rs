@@ -1,8 +1,8 @@
 //! From one candidate to the next: who is still to be tried, whether to wait for one that loads, and what to tell the
 //! client when nobody is left.
 //!
-//! A backend that failed is not tried again for the request; one that is loading has not failed, and is asked again until
-//! `loading` has passed. Must never hand out a backend whose limit is known to be too small.
+//! A backend that failed is not tried again for the request; one that is loading, or that died under others and is not back
+//! yet, has not failed it, and is asked again until `loading` has passed. Must never hand out a backend whose limit is known to be too small.
 
 use switchback_policies::debt;
 use switchback_policies::decision::Choice;
@@ -37,7 +37,7 @@ pub(crate) struct Retry<'a> {
     plan: &'a Plan,
     /// Per choice: whether it was tried and failed.
     spent: Vec<bool>,
-    /// Choices that said that they are loading in this round.
+    /// Choices that said that they are loading in this round, or that died lately and may come back.
     loading: Vec<usize>,
     attempts: usize,
     /// Only backends whose prompt limit is above this.
@@ -166,7 +166,7 @@ impl<'a> Retry<'a> {
         let choices = &self.plan.decision.choices;
         let waiting = self.loading.iter().map(|nth| {
             let backend = self.plan.backends[choices[*nth].candidate.backend].clone();
-            Box::pin(async move { backend.until(|state| state != BackendState::Loading).await })
+            Box::pin(async move { backend.until(BackendState::takes_requests).await })
         });
         let mut waiting: Vec<_> = waiting.collect();
         let any = std::future::poll_fn(|cx| {
@@ -192,6 +192,15 @@ impl<'a> Retry<'a> {
         match (verdict, nth) {
             (Verdict::Wait, Some(nth)) => {
                 self.loading.push(nth);
+                return Tried::GoOn;
+            }
+            (Verdict::Away, Some(nth)) => {
+                let patience = self.app.config.failover.loading;
+                if self.plan.backends[backend].may_come_back(patience) {
+                    self.loading.push(nth);
+                } else {
+                    self.spent[nth] = true;
+                }
                 return Tried::GoOn;
             }
             (Verdict::Refuse, _) | (_, None) => return Tried::Final,
@@ -277,11 +286,15 @@ impl<'a> Retry<'a> {
     }
 
     fn unavailable(&self) -> ApiError {
-        let tried: Vec<String> = self
-            .failures
-            .iter()
-            .map(|(backend, failure)| format!("{}: {}", self.plan.backends[*backend].name(), failure.fault))
-            .collect();
+        let failures = self.failures.iter();
+        let mut tried: Vec<String> = Vec::new();
+        for (backend, failure) in failures {
+            let one = format!("{}: {}", self.plan.backends[*backend].name(), failure.fault);
+            // Who loads or is away is asked again and again.
+            if !tried.contains(&one) {
+                tried.push(one);
+            }
+        }
         let message = format!("no backend answered ({})", tried.join("; "));
         let faults = || self.failures.iter().map(|(_, failure)| failure.fault);
         if faults().all(|fault| matches!(fault, Fault::Unreachable | Fault::Loading | Fault::Overloaded)) {

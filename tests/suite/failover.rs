@@ -320,3 +320,32 @@ async fn a_refusal_for_length_says_how_long_the_prompt_is() {
     let answer = world.chat(&ask(&"x".repeat(4000))).await;
     assert_eq!((answer.status.as_u16(), answer.header("x-switchback-tokens")), (400, "5000"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_lost_its_engine_waits_for_another_that_died_before_and_is_coming_back() {
+    let world = World::new(&[("one", 8000), ("two", 8000)], "");
+    let lost = || Reply::stream(vec![Step::Pause(Duration::from_secs(1)), Step::Cut]);
+    world.backend("one").then(lost());
+    world.backend("two").then(Reply::says("first"));
+    let client = world.client().await;
+    let first =
+        tokio::spawn(
+            async move { client.post("/v1/chat/completions", &ask_stream("a")).await.whole().await },
+        );
+    world.backend("one").until_seen(1).await;
+    world.backend("one").listens(false);
+    first.await.expect("an answer");
+
+    world.backend("two").then(lost());
+    let client = world.client().await;
+    let second =
+        tokio::spawn(
+            async move { client.post("/v1/chat/completions", &ask_stream("b")).await.whole().await },
+        );
+    world.backend("two").until_seen(2).await;
+    world.backend("two").listens(false);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    world.backend("one").listens(true).then(Reply::streams(&["Back."]));
+    let answer = second.await.expect("an answer");
+    assert!(answer.body.contains("Back.") && !answer.body.contains("error"), "{}", answer.body);
+}

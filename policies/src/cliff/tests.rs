@@ -70,14 +70,15 @@ fn a_ramp_is_learned_although_some_came_through() {
 }
 
 #[test]
-fn a_short_prompt_is_guilty_only_if_it_happens_again() {
+fn a_short_prompt_is_guilty_only_if_it_happens_again_and_again() {
     let mut cliffs = Cliffs::default();
-    assert_eq!(cliffs.died(&first(6_000), 1, FLOOR), Lesson::default());
-    cliffs.died(&first(6_200), 2, FLOOR);
-    assert_eq!(limit(&cliffs, Dimension::New), Some(5_400));
-    for _ in 0..10 {
-        cliffs.survived(&first(7_000));
+    for tokens in [6_000, 6_400] {
+        assert_eq!(cliffs.died(&first(tokens), tokens, FLOOR), Lesson::default());
     }
+    cliffs.died(&first(6_200), 3, FLOOR);
+    assert_eq!(limit(&cliffs, Dimension::New), Some(5_400));
+    cliffs.survived(&first(7_000));
+    cliffs.survived(&first(7_000));
     assert_eq!(limit(&cliffs, Dimension::New), None, "acquitted by what was survived since");
 }
 
@@ -152,4 +153,19 @@ fn a_death_of_a_long_prompt_does_not_prove_that_a_short_one_was_guilty() {
     cliffs.died(&turn(7_000, 24_000), 1, FLOOR);
     cliffs.died(&first(60_000), 2, FLOOR);
     assert_eq!(limit(&cliffs, Dimension::New), Some(54_000));
+}
+
+#[test]
+fn an_engine_that_dies_of_anything_has_no_cliff_at_short_prompts() {
+    let mut cliffs = Cliffs::default();
+    for _ in 0..40 {
+        cliffs.survived(&first(1_000));
+    }
+    for at in 0..4 {
+        cliffs.died(&first(800), at, FLOOR);
+    }
+    for at in 4..7 {
+        cliffs.died(&first(6_000), at, FLOOR);
+    }
+    assert_eq!(limit(&cliffs, Dimension::New), None);
 }

@@ -14,6 +14,8 @@ use switchback_policies::health::Probe;
 use switchback_policies::liveness::Worth;
 use switchback_policies::speed::{Reading, Writing};
 
+use tokio::time::Instant;
+
 use super::open::{Place, Took, Witnessed};
 use super::{Backend, probe};
 use crate::cliffs::Owner;
@@ -102,6 +104,7 @@ impl Backend {
     /// It died of this, or beside it.
     fn learn(&self, witnessed: Witnessed) {
         self.died.store(true, Ordering::Relaxed);
+        *self.died_at.lock() = Some(Instant::now());
         self.pulse.doubt();
         let shape = match witnessed {
             Witnessed::Prefill(shape) => shape,
@@ -129,6 +132,12 @@ impl Backend {
     /// the backend make it look busy; then the second passes.
     pub(crate) async fn let_go(&self) {
         probe::until_let_go(self, self.open.running(), Duration::from_secs(1)).await;
+    }
+
+    /// It died lately and may be back before `within` has passed since then: what dies is mostly restarted by whoever keeps
+    /// it. What was stopped on purpose is not waited for.
+    pub(crate) fn may_come_back(&self, within: Duration) -> bool {
+        !self.state().takes_requests() && self.died_at.lock().is_some_and(|died| died.elapsed() < within)
     }
 
     /// It is up again. If it did not die, somebody stopped and started it, and may have changed it.

@@ -28,6 +28,7 @@ use switchback_policies::facts::{self, BackendFacts, BackendState, Limit};
 use switchback_policies::health::{Health, Probe};
 use switchback_policies::speed::Learner;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use self::client::{ClientError, Connect, Reply};
 use self::open::{OpenRequests, Witnessed};
@@ -52,6 +53,8 @@ pub(crate) struct Backend {
     cliffs: Arc<CliffMaps>,
     /// A connection was lost with this on it: if the next probe finds nobody, that was a death.
     lost: Mutex<Option<Witnessed>>,
+    /// When it was last seen to die.
+    died_at: Mutex<Option<Instant>>,
     /// It may have died since it was last seen up: that it comes back is no restart on purpose then.
     died: AtomicBool,
     pulse: Pulse,
@@ -82,6 +85,7 @@ impl Backend {
             agreement: Mutex::default(),
             cliffs,
             lost: Mutex::default(),
+            died_at: Mutex::default(),
             died: AtomicBool::new(true),
             pulse: Pulse::new(),
             doubt: Notify::new(),

@@ -46,6 +46,8 @@ struct Map {
     version: Option<String>,
     #[serde(default, skip_serializing_if = "is_zero")]
     forgotten: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    deaths: u64,
     #[serde(default)]
     new: Sizes,
     #[serde(default)]
@@ -137,6 +139,7 @@ impl Map {
             model: model.to_owned(),
             version: cliffs.version.clone(),
             forgotten: cliffs.forgotten,
+            deaths: cliffs.deaths,
             new: sizes(Dimension::New),
             accumulated: sizes(Dimension::Accumulated),
             resident: sizes(Dimension::Resident),
@@ -149,7 +152,7 @@ impl Map {
 impl From<Map> for Cliffs {
     fn from(map: Map) -> Self {
         let axes = [map.new, map.accumulated, map.resident, map.running, map.images].map(Axis::from);
-        Self { axes, version: map.version, forgotten: map.forgotten }
+        Self { axes, version: map.version, forgotten: map.forgotten, deaths: map.deaths }
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Settings {
     pub(crate) learn: bool,
     /// Sizes a little above a learned limit may be tried on an idle backend if nobody else is left.
     pub(crate) explore: bool,
-    /// Shorter prompts are guilty only if it happens again.
+    /// Shorter prompts are guilty only if it happens again and again.
     pub(crate) floor: u64,
 }
 
