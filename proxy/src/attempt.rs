@@ -51,11 +51,13 @@ pub(crate) struct Failure {
     pub(crate) error: Option<Box<BackendError>>,
     /// The engine died of this very prompt, as far as can be seen.
     pub(crate) suspect: bool,
+    /// It says that its engine is dead, as was known before it was asked: nothing was read, and nothing lost.
+    pub(crate) was_dead: bool,
 }
 
 impl Failure {
     pub(crate) fn new(fault: Fault, detail: impl Into<String>) -> Self {
-        Self { fault, detail: detail.into(), error: None, suspect: false }
+        Self { fault, detail: detail.into(), error: None, suspect: false, was_dead: false }
     }
 
     /// An answer that ended with a word that is no success.
@@ -71,6 +73,7 @@ impl Failure {
             detail: error.message.clone(),
             error: Some(Box::new(error)),
             suspect: false,
+            was_dead: false,
         }
     }
 }

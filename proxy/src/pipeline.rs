@@ -13,8 +13,8 @@ use switchback_policies::budget;
 use switchback_policies::client::Usage;
 use switchback_policies::decision::{Decision, Settings, Unserved, decide};
 use switchback_policies::demand::CutCalls;
-use switchback_policies::facts::{BackendFacts, Home, PromptSize, RequestFacts, Speed};
-use switchback_policies::failover;
+use switchback_policies::facts::{BackendFacts, BackendState, Home, PromptSize, RequestFacts, Speed};
+use switchback_policies::failover::{self, Fault};
 use switchback_policies::session::Circle;
 
 use crate::admission;
@@ -231,6 +231,7 @@ async fn serve(
         let prefill = (!terms.stream).then(|| 2.0 * speed.seconds(shape.new, 0));
         let home = app.sessions.home(session).filter(|(name, _)| name == backend.name());
         let believed = home.map_or(0, |(_, tokens)| tokens.min(plan.facts.prompt.expected()));
+        let was_dead = backend.state() == BackendState::Dead;
         let place = backend.occupy(Work { tokens, shape, believed, prefill }, permit);
         let asked =
             Asked { app, call, client, plan, choice, backend, place: &place, terms: &terms, ask_usage };
@@ -251,7 +252,8 @@ async fn serve(
                 return Ok(());
             }
             Err(mut failure) => {
-                failure.suspect = backend.on_fault(failure.fault, &place);
+                failure.was_dead = was_dead && failure.fault == Fault::EngineDead;
+                failure.suspect = !failure.was_dead && backend.on_fault(failure.fault, &place);
                 tracing::warn!(
                     id = call.id,
                     backend = backend.name(),

@@ -186,8 +186,11 @@ impl<'a> Retry<'a> {
         let prompt = self.plan.facts.prompt.expected();
         let guilty_above = self.app.config.failover.death_is_overflow_above;
         let guilty = failure.suspect && prompt > guilty_above;
-        let verdict = failover::verdict(failure.fault, prompt, self.limit(backend), guilty);
-        self.debt.was_read |= failover::was_read(failure.fault);
+        let verdict = match failure.fault {
+            _ if failure.was_dead => Verdict::Away,
+            fault => failover::verdict(fault, prompt, self.limit(backend), guilty),
+        };
+        self.debt.was_read |= verdict != Verdict::Away && failover::was_read(failure.fault);
         self.failures.push((backend, failure));
         match (verdict, nth) {
             (Verdict::Wait, Some(nth)) => {

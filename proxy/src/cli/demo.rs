@@ -10,6 +10,7 @@ mod copilot;
 mod failover;
 mod log;
 mod long_prompt;
+mod silent;
 mod wire;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -101,6 +102,7 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), Failed> {
         ("tool calls as text", calls::run(&stage).await?),
         ("failures", failover::run(&stage).await?),
         ("Copilot's hello", copilot::run(&stage).await?),
+        ("the silent engine", silent::run().await?),
     ];
     let missed: Vec<&str> = points.iter().filter(|(_, made)| !made).map(|(name, _)| *name).collect();
     if !missed.is_empty() {
