@@ -8,6 +8,7 @@ mod calls;
 mod conversation;
 mod copilot;
 mod failover;
+mod freeze;
 mod log;
 mod long_prompt;
 mod silent;
@@ -74,6 +75,8 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), Failed> {
     let conversation = single.faults.accumulated.context("the single card has another cliff")?.from;
     let start = |spec| Rig::start(spec, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), clock);
     let (single, dual, coder) = (start(single)?, start(dual)?, start(coder)?);
+    // Two seconds and twenty, on this clock.
+    let [stall, wait] = [2_000.0, 20_000.0].map(|ms: f64| (ms / args.speed).ceil());
     let config = format!(
         "[server]\nlisten = \"{}\"\n\
          [[backend]]\nname = \"single\"\nurl = \"{}\"\nlimit = {{ single = {survives}, accumulated = {conversation} }}\n\
@@ -81,7 +84,9 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), Failed> {
          [[backend]]\nname = \"coder\"\nurl = \"{}\"\n\
          [[model]]\nname = \"qwen3.6-27b\"\naliases = [\"auto\"]\nbackends = [\"single\", \"dual\"]\n\
          [[model]]\nname = \"qwen3-coder\"\nbackends = [\"coder\"]\n\
-         [[model]]\nname = \"copilot\"\nbackends = [\"coder\", \"dual\"]\n",
+         [[model]]\nname = \"copilot\"\nbackends = [\"coder\", \"dual\"]\n\
+         [[model]]\nname = \"dual\"\nbackends = [\"dual\"]\n\
+         [admission]\nmax_victim_stall = \"{stall}ms\"\nlarge_prefill_wait = \"{wait}ms\"\n",
         args.listen,
         single.url(),
         dual.url(),
@@ -103,6 +108,7 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), Failed> {
         ("failures", failover::run(&stage).await?),
         ("Copilot's hello", copilot::run(&stage).await?),
         ("the silent engine", silent::run().await?),
+        ("the file beside a chat", freeze::run(&stage).await?),
     ];
     let missed: Vec<&str> = points.iter().filter(|(_, made)| !made).map(|(name, _)| *name).collect();
     if !missed.is_empty() {

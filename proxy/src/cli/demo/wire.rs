@@ -26,6 +26,8 @@ pub(super) struct Told {
     pub(super) chunks: usize,
     /// Simulated seconds to the first content.
     pub(super) first: f64,
+    /// Between one piece of content and the next.
+    pub(super) gaps: Vec<f64>,
     pub(super) text: String,
     pub(super) calls: Vec<Called>,
     pub(super) reason: String,
@@ -51,7 +53,7 @@ pub(super) async fn ask(
     let backend = reply.head.headers.get("x-switchback-backend").and_then(|name| name.to_str().ok());
     let status = reply.head.status.as_u16();
     let mut told = Told { backend: backend.map(str::to_owned), ..Told::default() };
-    let mut frames = SseDecoder::new();
+    let (mut frames, mut last) = (SseDecoder::new(), sent);
     let mut refusal = Vec::new();
     while let Some(piece) = reply.body.next().await {
         let piece =
@@ -67,8 +69,13 @@ pub(super) async fn ask(
                 return Err(format!("an error event after {} chunks under status {status}", told.chunks));
             }
             if said.content {
+                let now = clock.now();
+                if told.chunks > 0 {
+                    told.gaps.push(now - last);
+                }
+                last = now;
                 if told.chunks == 0 {
-                    told.first = clock.now() - sent;
+                    told.first = now - sent;
                     if let Some(begun) = begun.take() {
                         // Nobody waits if the other request has already ended.
                         let _ = begun.send(());
