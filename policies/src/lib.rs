@@ -9,6 +9,7 @@
 //! This crate knows no JSON, no socket, no clock and no async runtime; it must stay replayable from its inputs alone.
 
 pub mod admission;
+pub mod affinity;
 pub mod agreement;
 pub mod budget;
 pub mod client;

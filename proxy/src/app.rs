@@ -18,6 +18,7 @@ use crate::backend::{Fleet, probe};
 use crate::cliffs::CliffMaps;
 use crate::config::Config;
 use crate::measure::Vocabularies;
+use crate::prefixes::Prefixes;
 use crate::session::Sessions;
 use crate::telemetry::metrics::Metrics;
 
@@ -31,6 +32,7 @@ pub(crate) struct App {
     pub(crate) debt: Arc<Mutex<Ledger>>,
     pub(crate) vocabularies: Vocabularies,
     pub(crate) sessions: Sessions,
+    pub(crate) prefixes: Prefixes,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) admission: Arc<WaitingRoom>,
     connector: Arc<dyn Connect>,
@@ -46,6 +48,7 @@ impl App {
             cliffs,
             debt: Arc::default(),
             vocabularies: Vocabularies::load(&config.models, None),
+            prefixes: Prefixes::new(),
             sessions: Sessions::new(config.answer.overflow_loop),
             metrics: Arc::new(Metrics::new()),
             admission: WaitingRoom::new(config.admission),
@@ -64,6 +67,7 @@ impl App {
             cliffs,
             debt: self.debt.clone(),
             vocabularies: Vocabularies::load(&config.models, Some(&self.vocabularies)),
+            prefixes: self.prefixes.clone(),
             sessions: self.sessions.under(config.answer.overflow_loop),
             metrics: self.metrics.clone(),
             admission: self.admission.clone(),

@@ -29,6 +29,7 @@ mod identify;
 mod measure;
 mod models;
 mod pipeline;
+mod prefixes;
 pub mod preset;
 mod record;
 mod retry;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use switchback_parsers::chunk::Dialect;
+use switchback_policies::affinity::Outline;
 use switchback_policies::budget;
 use switchback_policies::client::Usage;
 use switchback_policies::decision::{Decision, Settings, Unserved, decide};
@@ -42,6 +43,10 @@ use crate::session::Arrival;
 /// Shorter waits for a place are not worth a word.
 const WORTH_TELLING: Duration = Duration::from_millis(50);
 
+/// Tokens that a backend must remember for a conversation that was never there to go there first: of a prompt that others
+/// share.
+const WORTH_STAYING: u64 = 2000;
+
 /// Everything that is known of a request once it is decided.
 pub(crate) struct Plan {
     pub(crate) facts: RequestFacts,
@@ -49,6 +54,7 @@ pub(crate) struct Plan {
     pub(crate) backends: Vec<Arc<Backend>>,
     pub(crate) backend_facts: Vec<BackendFacts>,
     pub(crate) decision: Decision,
+    pub(crate) outline: Outline,
 }
 
 /// Why there is no plan, and the prompt's length if that was measured before.
@@ -115,6 +121,7 @@ pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) 
         backends.iter().map(|backend| BackendFacts { load: carries(backend), ..backend.facts() }).collect();
     let exact_above = app.config.cliffs.exact_above();
     let measured = measure(call, &app.vocabularies, model, &backends, &backend_facts, exact_above).await;
+    let outline = call.request.as_deref().map(|request| app.prefixes.outline(request)).unwrap_or_default();
     let output = call.request.as_ref().and_then(|request| request.output_limit());
     let agent = call.request.as_ref().is_some_and(|request| request.tools().next().is_some());
     let facts = RequestFacts {
@@ -123,7 +130,7 @@ pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) 
         output_floor: budget::floor(output, agent, client.no_limit_at, client.min_output),
         streams_required: call.stream && call.request.as_deref().is_some_and(facts::requires_call),
         images: call.request.as_deref().map(facts::images_of).unwrap_or_default(),
-        home: home(app, session, &backends, measured.size),
+        home: home(app, session, &backends, measured.size, &outline),
         own_order: !client.order.is_empty(),
         agent,
         class: client.class,
@@ -145,7 +152,7 @@ pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) 
             ApiError::context_length_exceeded(tokens, limit, Some(why))
         }
         Some(Unserved::NoImages) => ApiError::images_not_supported(),
-        None => return Ok(Plan { facts, measured, backends, backend_facts, decision }),
+        None => return Ok(Plan { facts, measured, backends, backend_facts, decision, outline }),
     };
     Err(Refused { error, measured: Some(measured) })
 }
@@ -157,11 +164,31 @@ fn headroom(app: &App, client: &Client, agent: bool, backends: &[BackendFacts]) 
     app.config.answer.headroom.unwrap_or_else(of_client)
 }
 
-/// Where the conversation was answered last, among the backends that may answer it now.
-fn home(app: &App, session: u64, backends: &[Arc<Backend>], prompt: PromptSize) -> Option<Home> {
-    let (name, tokens) = app.config.sticky.then(|| app.sessions.home(session)).flatten()?;
-    let backend = backends.iter().position(|backend| backend.name() == name)?;
-    Some(Home { backend, cached: backends[backend].cache_saves(tokens.min(prompt.expected())) })
+/// Where most of the prompt has been read before, or else where the conversation was answered last, among the backends that
+/// may answer it now.
+fn home(
+    app: &App,
+    session: u64,
+    backends: &[Arc<Backend>],
+    prompt: PromptSize,
+    outline: &Outline,
+) -> Option<Home> {
+    let last = app.sessions.home(session);
+    let cached = |backend: &Arc<Backend>| believed(app, backend, prompt, outline);
+    let all = backends.iter().enumerate().map(|(at, backend)| {
+        let was_last = last.as_deref() == Some(backend.name());
+        (cached(backend), was_last, at)
+    });
+    // Of equal ones where the conversation was, else the first.
+    let (tokens, was_last, backend) =
+        all.max_by_key(|(tokens, last, at)| (*tokens, *last, usize::MAX - at))?;
+    let worth = app.config.sticky && (was_last || tokens >= WORTH_STAYING);
+    worth.then(|| Home { backend, cached: backends[backend].cache_saves(tokens) })
+}
+
+/// Tokens of a prompt that a backend is thought to remember.
+fn believed(app: &App, backend: &Backend, prompt: PromptSize, outline: &Outline) -> u64 {
+    (app.prefixes.known_share(backend, outline) * prompt.expected() as f64) as u64
 }
 
 /// Tries the candidates in turn and relays the first answer that begins.
@@ -229,8 +256,7 @@ async fn serve(
         let terms = terms.for_candidate(backend, choice);
         // Twice what it should take, since others may be read beside it.
         let prefill = (!terms.stream).then(|| 2.0 * speed.seconds(shape.new, 0));
-        let home = app.sessions.home(session).filter(|(name, _)| name == backend.name());
-        let believed = home.map_or(0, |(_, tokens)| tokens.min(plan.facts.prompt.expected()));
+        let believed = believed(app, backend, plan.facts.prompt, &plan.outline);
         let was_dead = backend.state() == BackendState::Dead;
         let place = backend.occupy(Work { tokens, shape, believed, prefill }, permit);
         let asked =
@@ -242,7 +268,10 @@ async fn serve(
         match started {
             Ok(started) => {
                 outcome.begins(backend.name());
-                app.sessions.settle(session, backend.name(), tokens);
+                app.prefixes.was_read(backend, &plan.outline);
+                if let Some(drift) = app.sessions.settle(session, backend.name(), &plan.outline) {
+                    outcome.drifted(backend.name(), drift, plan.facts.prompt.expected());
+                }
                 deliver(&asked, started, outcome, out).await;
                 match outcome.end() {
                     End::Answered => app.sessions.answered(session),

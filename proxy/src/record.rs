@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use switchback_parsers::chunk::Usage;
+use switchback_policies::affinity::{Drift, Place};
 use switchback_policies::facts::PromptSize;
 use switchback_policies::failover::Fault;
 use tokio::time::Instant;
@@ -38,6 +39,9 @@ impl End {
         }
     }
 }
+
+/// Tokens that are computed again for nothing, and are worth a warning.
+const WORTH_TELLING: u64 = 1000;
 
 /// The record of one request.
 #[derive(Debug)]
@@ -92,6 +96,26 @@ impl Outcome {
     pub(crate) fn failed(&mut self, backend: &str, fault: Fault) {
         self.app.metrics.fault(backend, fault);
         self.attempts.push((backend.to_owned(), fault));
+    }
+
+    /// The prompt differs early from the one before it in its conversation: what stood behind is computed again.
+    pub(crate) fn drifted(&self, backend: &str, drift: Drift, prompt: u64) {
+        let Place { message, line } = drift.place;
+        let tokens = (drift.share * prompt as f64) as u64;
+        if tokens < WORTH_TELLING {
+            return;
+        }
+        self.app.metrics.drifted(backend, tokens);
+        tracing::warn!(
+            id = self.id,
+            client = self.client,
+            backend,
+            message,
+            line,
+            tokens,
+            "about {tokens} tokens are computed again because of line {line} of message {message}, which is not what it was in \
+             the turn before; message 0: the tools",
+        );
     }
 
     /// The first content is about to be shown.

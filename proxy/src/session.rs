@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use moka::sync::Cache;
 use parking_lot::Mutex;
+use switchback_policies::affinity::{Drift, Outline};
 use switchback_policies::session::{Circle, LoopLimit, Session};
 
 use crate::call::Call;
@@ -19,8 +20,10 @@ use crate::identify::Client;
 #[derive(Debug, Default)]
 struct Remembered {
     course: Session,
-    /// The backend that answered last, and the tokens of the conversation then.
-    home: Option<(String, u64)>,
+    /// The backend that answered last.
+    home: Option<String>,
+    /// The prompt then.
+    outline: Outline,
 }
 
 /// What is remembered of all sessions.
@@ -100,14 +103,19 @@ impl Sessions {
         }
     }
 
-    /// The backend that answered the session last, and the tokens that it is likely to remember.
-    pub(crate) fn home(&self, key: u64) -> Option<(String, u64)> {
+    /// The backend that answered the session last.
+    pub(crate) fn home(&self, key: u64) -> Option<String> {
         self.known.get(&key)?.lock().home.clone()
     }
 
-    /// A backend answers the session; the conversation has so many tokens now.
-    pub(crate) fn settle(&self, key: u64, backend: &str, tokens: u64) {
-        self.known.get_with(key, Arc::default).lock().home = Some((backend.to_owned(), tokens));
+    /// A backend answers the session's prompt of this outline. Tells where it parts from the one before, if that spoiled a
+    /// cache.
+    pub(crate) fn settle(&self, key: u64, backend: &str, outline: &Outline) -> Option<Drift> {
+        let session = self.known.get_with(key, Arc::default);
+        let mut session = session.lock();
+        session.home = Some(backend.to_owned());
+        let before = std::mem::replace(&mut session.outline, outline.clone());
+        outline.drift_from(&before)
     }
 }
 

@@ -150,3 +150,69 @@ async fn a_backend_that_reads_slower_than_thought_is_not_thought_fast_again() {
     let reason = answer.header("x-switchback-reason");
     assert!(reason.contains("before slow, which would end after"), "{reason}");
 }
+
+/// A chat with these messages: (role, content as JSON).
+fn conversation(messages: &[(&str, String)]) -> String {
+    let messages: Vec<String> = messages
+        .iter()
+        .map(|(role, content)| format!(r#"{{"role":"{role}","content":{content}}}"#))
+        .collect();
+    format!(r#"{{"model":"m","messages":[{}]}}"#, messages.join(","))
+}
+
+/// Text of many lines, as JSON.
+fn lines(first: &str) -> String {
+    let rules: String = (0..300).map(|n| format!("\nrule {n}: always keep to rule {n}")).collect();
+    serde_json::Value::from(format!("{first}{rules}")).to_string()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conversation_that_nobody_names_goes_where_its_beginning_was_read_in_whatever_notation() {
+    let world = World::new(&[("first", 60_000), ("second", 60_000)], "");
+    let beginning = [("system", lines("You are a coder.")), ("user", "\"hello\"".to_owned())];
+    // The first one refuses, so the second reads it.
+    world.backend("first").then(Reply::json(500, r#"{"error":{"message":"boom","code":500}}"#));
+    world.backend("second").then(Reply::says("hi")).then(Reply::says("there"));
+    world.chat(&conversation(&beginning)).await;
+    // The next turn, with the same texts as parts, and with another first question of the same program.
+    let parts = format!(r#"[{{"type":"text","text":{}}}]"#, beginning[0].1);
+    let turn = [
+        ("system", parts),
+        ("user", "\"hello\"".to_owned()),
+        ("assistant", "\"hi\"".to_owned()),
+        ("user", "\"go on\"".to_owned()),
+    ];
+    assert_eq!(world.chat(&conversation(&turn)).await.header("x-switchback-backend"), "second");
+    world.backend("second").then(Reply::says("again"));
+    let other = [("system", lines("You are a coder.")), ("user", "\"something else\"".to_owned())];
+    assert_eq!(world.chat(&conversation(&other)).await.header("x-switchback-backend"), "second");
+    world.backend("first").then(Reply::says("new"));
+    let new = [("system", lines("You are a poet.")), ("user", "\"hello\"".to_owned())];
+    assert_eq!(world.chat(&conversation(&new)).await.header("x-switchback-backend"), "first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_that_changes_with_each_turn_is_told_with_the_tokens_that_it_costs() {
+    let world = World::new(&[("dual", 60_000)], "");
+    let named = |first: &str, turns: usize| {
+        let mut messages = vec![("system", lines(first)), ("user", "\"hello\"".to_owned())];
+        for _ in 0..turns {
+            messages.extend([("assistant", "\"hi\"".to_owned()), ("user", "\"go on\"".to_owned())]);
+        }
+        let body = conversation(&messages);
+        let mut request = crate::harness::request(http::Method::POST, "/v1/chat/completions", &body);
+        request.headers_mut().insert("x-session-id", http::HeaderValue::from_static("ses_1"));
+        request
+    };
+    let drift = async || {
+        let metrics = world.get("/metrics").await.body;
+        let line = metrics.lines().find(|line| line.starts_with("switchback_prefix_drift_tokens_total{"));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).unwrap_or(0)
+    };
+    for (turn, first) in ["It is 12:00.", "It is 12:00.", "It is 12:01."].into_iter().enumerate() {
+        world.backend("dual").then(Reply::says("hi"));
+        assert_eq!(drift().await, 0);
+        world.client().await.send(named(first, turn)).await.whole().await;
+    }
+    assert!(drift().await > 1000, "{}", drift().await);
+}

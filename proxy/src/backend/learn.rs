@@ -96,6 +96,11 @@ impl Backend {
         Some(learned.speed(published.unwrap_or(Speed::USUAL), self.open.running()))
     }
 
+    /// A number that is another one after each restart: caches are empty then.
+    pub(crate) fn starts(&self) -> u32 {
+        self.starts.load(Ordering::Relaxed)
+    }
+
     /// The part of so many tokens, read here before, that its cache really saves.
     pub(crate) fn cache_saves(&self, tokens: u64) -> u64 {
         self.speed.lock().saved(tokens)
@@ -142,6 +147,7 @@ impl Backend {
 
     /// It is up again. If it did not die, somebody stopped and started it, and may have changed it.
     pub(super) fn came_back(&self) {
+        self.starts.fetch_add(1, Ordering::Relaxed);
         if !self.died.swap(false, Ordering::Relaxed)
             && let Some(owner) = self.owner()
         {

@@ -12,7 +12,7 @@ pub(crate) mod probe;
 pub(crate) mod pulse;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -50,6 +50,8 @@ pub(crate) struct Backend {
     speed: Mutex<Learner>,
     /// What its counts say of ours.
     agreement: Mutex<Agreement>,
+    /// How often it was seen to come back.
+    starts: AtomicU32,
     cliffs: Arc<CliffMaps>,
     /// A connection was lost with this on it: if the next probe finds nobody, that was a death.
     lost: Mutex<Option<Witnessed>>,
@@ -83,6 +85,7 @@ impl Backend {
             open: Arc::default(),
             speed: Mutex::default(),
             agreement: Mutex::default(),
+            starts: AtomicU32::new(0),
             cliffs,
             lost: Mutex::default(),
             died_at: Mutex::default(),

@@ -29,7 +29,7 @@ const NO_PICTURE: &str = r#"{"type":"text","text":"[a picture stood here]"}"#;
 /// What Claude Code puts before its system prompt. It differs from conversation to conversation (in older versions from
 /// request to request), so that no prompt begins like another and every turn is read from its start: 50 s instead of
 /// 3.7 s a turn were measured. Its addressee is not behind this proxy.
-const BILLING: &str = "x-anthropic-billing-header:";
+pub(crate) const BILLING: &str = "x-anthropic-billing-header:";
 
 /// Changes of a request, and the names of those that a client may want to know of.
 #[derive(Clone, Debug, Default)]

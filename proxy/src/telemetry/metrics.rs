@@ -58,6 +58,7 @@ pub(crate) struct Metrics {
     prompt_tokens: Family<BackendLabels, Counter>,
     completion_tokens: Family<BackendLabels, Counter>,
     counts: Family<CountLabels, Counter>,
+    drift: Family<BackendLabels, Counter>,
     again: Family<BackendLabels, Counter>,
     correction: Family<BackendLabels, Gauge>,
     up: Family<BackendLabels, Gauge>,
@@ -90,6 +91,7 @@ impl Metrics {
             completion_tokens: Family::default(),
             counts: Family::default(),
             correction: Family::default(),
+            drift: Family::default(),
             again: Family::default(),
             up: Family::default(),
             needs_restart: Family::default(),
@@ -148,6 +150,11 @@ impl Metrics {
             metrics.again.clone(),
         );
         registry.register(
+            "prefix_drift_tokens",
+            "Prompt tokens computed again because a client changed an early line of a conversation",
+            metrics.drift.clone(),
+        );
+        registry.register(
             "backend_up",
             "1 if the backend is up or not yet probed, else 0",
             metrics.up.clone(),
@@ -195,6 +202,11 @@ impl Metrics {
             self.prompt_tokens.get_or_create(&labels).inc_by(usage.prompt_tokens.unwrap_or(0));
             self.completion_tokens.get_or_create(&labels).inc_by(usage.completion_tokens.unwrap_or(0));
         }
+    }
+
+    /// So many tokens were computed again because of an early change.
+    pub(crate) fn drifted(&self, backend: &str, tokens: u64) {
+        self.drift.get_or_create(&BackendLabels { backend: backend.to_owned() }).inc_by(tokens);
     }
 
     /// How long a request waited for its places.

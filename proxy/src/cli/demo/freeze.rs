@@ -34,7 +34,7 @@ impl Seen {
 /// Whether it made its point.
 pub(super) async fn run(stage: &Stage) -> anyhow::Result<bool> {
     say(
-        "6. A file beside a chat, on one machine. While somebody reads an answer, an agent sends 90000 tokens.\n",
+        "7. A file beside a chat, on one machine. While somebody reads an answer, an agent sends 90000 tokens.\n",
     );
     say("   Without Switchback, both to the dual cards:");
     let without = watching(&[&stage.dual], both(stage, &stage.of(&stage.dual)?, "qwen3.6-27b", 11)).await?;
