@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use switchback_policies::admission::{Ask, Grant, Offer};
+use switchback_policies::decision::Rule;
 
 use super::Permit;
 use crate::app::App;
@@ -19,11 +20,16 @@ pub(crate) async fn admit(
     plan: &Plan,
     next: &[usize],
 ) -> Result<(usize, Grant, Permit), ApiError> {
-    let offers = next.iter().map(|nth| offer(plan, *nth)).collect();
+    let counts = call.endpoint.path.contains("/count_tokens") || call.endpoint.path.contains("/input_tokens");
+    let offers =
+        next.iter().map(|nth| offer(plan, *nth)).map(|offer| if counts { free(offer) } else { offer });
+    let offers = offers.collect();
     let ask = Ask {
         client: app.sessions.owner(client),
         class: client.class,
-        streams: call.stream && call.endpoint.dialect.is_some(),
+        streams: call.stream
+            && call.endpoint.dialect.is_some()
+            && !next.iter().any(|nth| asked_whole(plan, *nth)),
         allowance: client.allowance,
         offers,
     };
@@ -37,6 +43,16 @@ pub(crate) async fn admit(
         }
         Err(refusal) => Err(ApiError::not_admitted(&refusal, app.config.admission)),
     }
+}
+
+/// The backend is asked without streaming, so its first token is not seen.
+fn asked_whole(plan: &Plan, nth: usize) -> bool {
+    plan.decision.choices[nth].rules.contains(&Rule::AskWhole)
+}
+
+/// To count a prompt takes nothing of the engine.
+fn free(offer: Offer) -> Offer {
+    Offer { slots: None, pool: None, tokens: 0, prefill: 0.0, finish: 0.0, ..offer }
 }
 
 fn offer(plan: &Plan, nth: usize) -> Offer {
