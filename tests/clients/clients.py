@@ -193,7 +193,7 @@ def mini_swe_agent(place):
     env = {"OPENAI_API_KEY": "none", "OPENAI_API_BASE": f"{place.url}/v1", "MSWEA_CONFIGURED": "true"}
     env |= {"MSWEA_COST_TRACKING": "ignore_errors", "MSWEA_SILENT_STARTUP": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     program = CLIENTS["mini-swe-agent"].program(place.root, "mini")
-    return [program, "-y", "--exit-immediately", "-m", f"openai/{MODEL}", "-t", PROMPT], env
+    return [program, "-y", "--exit-immediately", "-c", "mini.yaml", "-m", f"openai/{MODEL}", "-t", PROMPT], env
 
 
 def hermes(place):

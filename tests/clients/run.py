@@ -8,7 +8,7 @@ knew who called.
     tests/clients/run.py --binary target/release/switchback            every client that is installed
     tests/clients/run.py --binary … --install sdk-python sdk-js        installs these before (npm and PyPI), then runs them
 
-Needs Python 3.11 and, for some clients, `python3.12`. Node comes from PyPI. Clients run in a network of their own that has
+Needs Python 3.11, git and, for OpenHands, Python 3.12. Node comes from PyPI. Clients run in a network of their own that has
 only loopback, where the system lets everybody make one (`unshare`); they find a home folder of their own in any case.
 """
 
@@ -95,6 +95,8 @@ def run_client(name, options):
         place = Place(root=options.root, home=folder / "home", work=folder / "work", url="")
         for path in (place.home, place.work):
             path.mkdir(parents=True)
+        # A project of its own: agents look for the root of theirs in the folders above.
+        subprocess.run(["git", "init", "--quiet"], cwd=place.work, check=True)
         with Proxy(options.binary, folder, [script(client, place, form) for form in backends]) as proxy:
             place.url = proxy.url
             began = time.monotonic()
