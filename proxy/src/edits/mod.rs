@@ -4,6 +4,7 @@
 
 mod drop;
 mod engine;
+mod volatile;
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use switchback_parsers::needs::{self, Need};
 use switchback_parsers::request::ChatRequest;
 use switchback_policies::decision::{Choice, Rule};
 
+pub(crate) use self::volatile::BILLING;
 use crate::backend::Backend;
 use crate::call::Call;
 use crate::config::Repair;
@@ -25,11 +27,6 @@ use crate::identify::Client;
 
 /// What stands in place of a picture that the backend cannot read.
 const NO_PICTURE: &str = r#"{"type":"text","text":"[a picture stood here]"}"#;
-
-/// What Claude Code puts before its system prompt. It differs from conversation to conversation (in older versions from
-/// request to request), so that no prompt begins like another and every turn is read from its start: 50 s instead of
-/// 3.7 s a turn were measured. Its addressee is not behind this proxy.
-pub(crate) const BILLING: &str = "x-anthropic-billing-header:";
 
 /// Changes of a request, and the names of those that a client may want to know of.
 #[derive(Clone, Debug, Default)]
@@ -70,7 +67,7 @@ pub(crate) fn base(call: &Call, client: &Client, strip_volatile: bool, repair: R
         changes.make("history mended", |edits| *edits = mended.edits);
     }
     if strip_volatile {
-        changes.make("billing line left out", |edits| strip_billing_line(request, edits));
+        changes.make("volatile lines left out", |edits| volatile::strip(request, edits));
     }
     for (member, sampling) in &client.sampling {
         let sent = request.root().get(member).filter(|sent| !sent.is_null());
@@ -195,21 +192,6 @@ fn carry_out(rule: Rule, request: &ChatRequest, edits: &mut Edits) {
             edits.set(request.root(), "stream", "false");
             edits.remove(request.root(), "stream_options");
         }
-    }
-}
-
-fn strip_billing_line(request: &ChatRequest, edits: &mut Edits) {
-    let first = request.messages().next().filter(|message| message.role().as_deref() == Some("system"));
-    let system = request.root().get("system").or_else(|| first.and_then(|message| message.content()));
-    let Some(system) = system else { return };
-    let part = system.elements().next();
-    let Some(value) = part.map_or(Some(system), |part| part.get("text")) else { return };
-    let Some(text) = value.as_str().filter(|text| text.starts_with(BILLING)) else { return };
-    match text.split_once('\n') {
-        Some((_, rest)) => edits.replace(value, Json::from(rest).to_string()),
-        // A part of its own goes as a whole, if anything is left then.
-        None if system.elements().nth(1).is_some() => edits.remove_element(system, 0),
-        None => edits.replace(value, "\"\""),
     }
 }
 
