@@ -6,6 +6,7 @@
 //! This crate knows no clock, no socket, no async runtime. A parser of answers never fails and never loses a byte: what it
 //! cannot read is passed on as it came. Only requests are refused, with the place and the reason.
 
+pub mod api;
 pub mod assemble;
 pub mod calls;
 pub mod chunk;

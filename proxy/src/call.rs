@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, header};
+use switchback_parsers::api;
 use switchback_parsers::chunk::Dialect;
 use switchback_parsers::request::ChatRequest;
 use tokio::time::Instant;
@@ -50,6 +51,10 @@ pub(crate) struct Call {
     pub(crate) request: Option<Arc<ChatRequest>>,
     pub(crate) model: Option<String>,
     pub(crate) stream: bool,
+    /// The conversation stood in `input`, as another API has it.
+    pub(crate) from_input: bool,
+    /// Tools that take free text; the request declares them as functions with one string.
+    pub(crate) free_text: Vec<String>,
 }
 
 impl Call {
@@ -70,11 +75,18 @@ impl Call {
         let is_form = headers
             .get(header::CONTENT_TYPE)
             .is_some_and(|value| value.as_bytes().to_ascii_lowercase().starts_with(b"multipart/"));
+        let (mut from_input, mut free_text) = (false, Vec::new());
         let request = if is_form && endpoint.dialect.is_none() {
             None
         } else {
-            let request = ChatRequest::parse(body.clone()).map_err(|error| refused(&error))?;
+            let mut request = ChatRequest::parse(body.clone()).map_err(|error| refused(&error))?;
             if endpoint.dialect == Some(Dialect::Chat) {
+                let not_chat =
+                    |error: api::NotChat| ApiError::invalid_body(error.to_string(), Some(error.param));
+                if let Some(chat) = api::as_chat(&request).map_err(not_chat)? {
+                    request = ChatRequest::parse(chat.body.into()).map_err(|error| refused(&error))?;
+                    (from_input, free_text) = (chat.from_input, chat.free_text);
+                }
                 request.check_chat().map_err(|error| refused(&error))?;
             }
             Some(Arc::new(request))
@@ -84,7 +96,20 @@ impl Call {
             None => form::field(headers.get(header::CONTENT_TYPE), &body, "model"),
         };
         let stream = request.as_ref().is_some_and(|request| request.stream());
-        Ok(Self { id, accepted, method, endpoint, headers, body, request, model, stream })
+        let body = request.as_ref().map_or(body, |request| request.body().clone());
+        Ok(Self {
+            id,
+            accepted,
+            method,
+            endpoint,
+            headers,
+            body,
+            request,
+            model,
+            stream,
+            from_input,
+            free_text,
+        })
     }
 }
 

@@ -15,8 +15,8 @@ use switchback_parsers::needs::Need;
 use switchback_parsers::request::ChatRequest;
 use switchback_policies::admission::Allowance;
 use switchback_policies::client::{
-    self, BodyClues, CapField, Class, Clues, Dialect as Speaks, KeepAlive, OnOverflow, OutputCap, Profile,
-    ReasoningField, Recognised, Usage,
+    self, BodyClues, CapField, Class, Clues, Dialect as Speaks, FreeTextCalls, KeepAlive, OnOverflow,
+    OutputCap, Profile, ReasoningField, Recognised, Usage,
 };
 use switchback_policies::demand::Wishes;
 
@@ -43,6 +43,8 @@ pub(crate) struct Client {
     pub(crate) reasoning: ReasoningField,
     /// What it does when told that a prompt is too long.
     pub(crate) on_overflow: OnOverflow,
+    /// In which envelope it takes calls of tools with free text.
+    pub(crate) free_text: FreeTextCalls,
     /// When a plain answer that has not come is announced by blanks; `None`: never, it may not read that.
     pub(crate) blanks: Option<Duration>,
     /// The client's own name for the conversation.
@@ -70,12 +72,13 @@ pub(crate) fn identify(config: &Config, call: &Call, key: Option<&str>) -> Clien
     let texts = Texts::of(call);
     let tools: Vec<&str> = texts.tools.iter().map(AsRef::as_ref).collect();
     let headers = |name: &str| header(&call.headers, name);
+    let body = texts.body(call.request.as_deref());
     let clues = Clues {
         headers: &headers,
         key_name: key,
         dialect: speaks(call.endpoint.dialect),
         tools: &tools,
-        body: texts.body(call.request.as_deref()),
+        body: BodyClues { input: call.from_input || body.input, ..body },
     };
     let Recognised { profile, because, .. } = client::recognise(&clues);
     let because: Vec<String> = because.iter().map(ToString::to_string).collect();
@@ -89,6 +92,7 @@ pub(crate) fn identify(config: &Config, call: &Call, key: Option<&str>) -> Clien
         usage: config.answer.usage.unwrap_or(profile.usage),
         reasoning: config.answer.reasoning.unwrap_or(profile.reasoning),
         on_overflow: profile.on_overflow,
+        free_text: profile.free_text,
         blanks: profile.blanks.then(|| blanks_after(profile)),
         conversation: profile.conversation(&clues).map(str::to_owned),
         backends: None,
@@ -119,6 +123,7 @@ impl Client {
             usage: rule.usage.unwrap_or(self.usage),
             reasoning: rule.reasoning.unwrap_or(self.reasoning),
             on_overflow: self.on_overflow,
+            free_text: self.free_text,
             blanks: match rule.blanks {
                 Some(true) => Some(self.blanks.unwrap_or(BLANKS_AFTER)),
                 Some(false) => None,

@@ -19,6 +19,7 @@ use switchback_policies::failover::{self, Fault};
 use switchback_policies::session::Circle;
 
 use crate::admission;
+use crate::answer::free_text::FreeText;
 use crate::answer::relay::Silence;
 use crate::answer::rename::Rename;
 use crate::answer::repair::RepairTerms;
@@ -71,6 +72,7 @@ impl From<ApiError> for Refused {
 
 /// Runs a request to its end.
 pub(crate) async fn run(app: Arc<App>, call: Call, client: Client, out: Out) {
+    let out = out.with(FreeText::of(&call.free_text, client.free_text));
     let mut outcome = Outcome::open(&app, &call);
     outcome.client.clone_from(&client.name);
     let session = app.sessions.key(&call, client.conversation.as_deref());

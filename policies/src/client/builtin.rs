@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use super::clues::{CapField, Dialect};
 use super::mark::{Confidence, Mark, Sign, Value};
-use super::profile::{KeepAlive, OnOverflow, Profile, ReasoningField, SessionSource, SideTraffic, Usage};
+use super::profile::{
+    FreeTextCalls, KeepAlive, OnOverflow, Profile, ReasoningField, SessionSource, SideTraffic, Usage,
+};
 
 use CapField::{MaxCompletionTokens, MaxTokens};
 use Mark::{
@@ -32,6 +34,7 @@ pub const PLAIN: Profile = Profile {
     no_limit_at: None,
     on_overflow: OnOverflow::Unknown,
     blanks: false,
+    free_text: FreeTextCalls::Custom,
     side_traffic: &[],
     first_turn: None,
     needs_window: None,
@@ -353,6 +356,8 @@ pub static BUILTIN: &[Profile] = &[
             likely(&[Input, Speaks(Dialect::Chat)]),
             guessed(&[Tool("ApplyPatch"), Speaks(Dialect::Chat)]),
         ],
+        // It looks for `function.name` in every call (icebear0828/codex-proxy#708).
+        free_text: FreeTextCalls::Function,
         ..PLAIN
     },
     // Read: vibe/core/llm/backend/generic.py; a lone colon ends its stream (mistralai/mistral-vibe#762).

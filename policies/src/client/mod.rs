@@ -19,5 +19,7 @@ pub use builtin::{BUILTIN, PLAIN};
 pub use class::{Class, class, side_traffic};
 pub use clues::{BodyClues, CapField, Clues, Dialect, OutputCap};
 pub use mark::{Confidence, Mark, Sign, Value};
-pub use profile::{KeepAlive, OnOverflow, Profile, ReasoningField, SessionSource, SideTraffic, Usage};
+pub use profile::{
+    FreeTextCalls, KeepAlive, OnOverflow, Profile, ReasoningField, SessionSource, SideTraffic, Usage,
+};
 pub use recognise::{Because, Recognised, recognise};

@@ -35,6 +35,8 @@ pub struct Profile {
     pub on_overflow: OnOverflow,
     /// It reads a plain answer behind leading blanks, so that these can keep it waiting.
     pub blanks: bool,
+    /// In which envelope it takes the calls of tools whose input is free text.
+    pub free_text: FreeTextCalls,
     /// Requests that nobody waits for.
     pub side_traffic: &'static [SideTraffic],
     /// Length of a first turn in tokens (system prompt, tools, a short question), ±25 %: what to expect before counting.
@@ -127,6 +129,15 @@ impl ReasoningField {
             Self::ReasoningText => Some("reasoning_text"),
         }
     }
+}
+
+/// In which envelope a call of a tool with free text is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FreeTextCalls {
+    /// `type: custom`, as OpenAI has it.
+    Custom,
+    /// `type: function`, with the text itself as arguments.
+    Function,
 }
 
 /// What a client does on the error `context_length_exceeded`, worded so that all clients know it.

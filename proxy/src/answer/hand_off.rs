@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
 
+use super::free_text::FreeText;
 use crate::error::ApiError;
 
 /// One step of an answer.
@@ -40,7 +41,11 @@ type Slot = Arc<Mutex<Option<Piece>>>;
 
 /// The producer's end.
 #[derive(Debug)]
-pub(crate) struct Out(Slot);
+pub(crate) struct Out {
+    slot: Slot,
+    /// What becomes of calls on their way to the client.
+    free_text: Option<Mutex<FreeText>>,
+}
 
 /// The body's end.
 #[derive(Debug)]
@@ -49,16 +54,27 @@ pub(super) struct In(Slot);
 /// A fresh pair.
 pub(super) fn hand_off() -> (Out, In) {
     let slot = Slot::default();
-    (Out(slot.clone()), In(slot))
+    (Out { slot: slot.clone(), free_text: None }, In(slot))
 }
 
 impl Out {
+    /// The same, with calls of free text as the client takes them.
+    pub(crate) fn with(self, free_text: Option<FreeText>) -> Self {
+        Self { free_text: free_text.map(Mutex::new), ..self }
+    }
+
     /// Hands a piece over; waits until the one before it was taken.
     pub(crate) async fn send(&self, piece: Piece) {
-        let mut piece = Some(piece);
+        let mut piece = Some(match (piece, &self.free_text) {
+            (Piece::Data(bytes), Some(free_text)) => Piece::Data(free_text.lock().frames(bytes)),
+            (Piece::Whole(head, bytes), Some(free_text)) => {
+                Piece::Whole(head, free_text.lock().answer(bytes))
+            }
+            (piece, _) => piece,
+        });
         // No waker: whoever takes a piece polls the producer again before it waits for anything else.
         std::future::poll_fn(|_| {
-            let mut slot = self.0.lock();
+            let mut slot = self.slot.lock();
             if slot.is_none() {
                 *slot = piece.take();
                 Poll::Ready(())
@@ -71,6 +87,10 @@ impl Out {
 
     /// Hands over bytes; nothing if there are none.
     pub(crate) async fn data(&self, bytes: Bytes) {
+        let bytes = match &self.free_text {
+            Some(free_text) => free_text.lock().frames(bytes),
+            None => bytes,
+        };
         if !bytes.is_empty() {
             self.send(Piece::Data(bytes)).await;
         }

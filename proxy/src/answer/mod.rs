@@ -7,6 +7,7 @@
 //! Must never buffer more than one piece, and never let a cut answer end like a whole one.
 
 pub(crate) mod body;
+pub(crate) mod free_text;
 mod hand_off;
 mod keep_alive;
 pub(crate) mod relay;
