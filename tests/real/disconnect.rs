@@ -9,7 +9,7 @@ use crate::harness::llama::{Llama, Slot, Spec};
 use crate::harness::proxy::Setup;
 use crate::harness::request::{chat, talk};
 
-const WIDE: Spec = Spec { name: "wide", window: 8192, slots: 1, embeddings: false };
+const WIDE: Spec = Spec { name: "wide", window: 8192, slots: 1, embeddings: false, strict: false };
 
 async fn hang_up_in_prefill(stream: bool) -> Result<()> {
     let server = Llama::start(WIDE).await?;

@@ -24,6 +24,7 @@ def options():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--batch", type=int, default=64, help="tokens between two looks at the queue")
     parser.add_argument("--embeddings", action="store_true")
+    parser.add_argument("--template", help="file with a chat template; absent: the model's own")
     return parser.parse_args()
 
 
@@ -40,6 +41,9 @@ def parameters(wanted):
     params.n_gpu_layers = 0
     params.warmup = False
     params.use_jinja = True
+    if wanted.template:
+        with open(wanted.template, encoding="utf-8") as file:
+            params.chat_template = file.read()
     if wanted.embeddings:
         params.embedding = True
         params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN

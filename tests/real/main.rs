@@ -15,3 +15,4 @@ mod overflow;
 mod passing;
 mod routing;
 mod second_question;
+mod templates;

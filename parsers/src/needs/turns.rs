@@ -57,11 +57,11 @@ pub fn arrange(request: &ChatRequest, needs: &[Need], apart: bool) -> Arranged {
     } else if has(Need::LateSystemAsUser) && late_systems_to_users(&mut turns, apart) {
         arranged.acted.push(Need::LateSystemAsUser);
     }
-    if has(Need::AlternatingRoles) && alternate(&mut turns) {
-        arranged.acted.push(Need::AlternatingRoles);
-    }
     if has(Need::UserTurn) && question(&mut turns) {
         arranged.acted.push(Need::UserTurn);
+    }
+    if has(Need::AlternatingRoles) && alternate(&mut turns) {
+        arranged.acted.push(Need::AlternatingRoles);
     }
     if !arranged.acted.is_empty() {
         let list: Vec<String> = turns.into_iter().map(Turn::write).collect();

@@ -160,6 +160,15 @@ fn tell_backend(backend: &Arc<Backend>) {
     if !told.is_empty() {
         say(format_args!("    {}", told.join(", ")));
     }
+    let needs: Vec<_> = backend.needs().iter().map(|need| need.name()).collect();
+    if !needs.is_empty() {
+        let whence = if backend.config.needs.is_some() {
+            "as configured"
+        } else {
+            "as it rendered some conversations"
+        };
+        say(format_args!("    template needs {} ({whence})", needs.join(", ")));
+    }
     if let Some(speed) = facts.speed {
         say(format_args!(
             "    first token after {:.1} s of 10000, {:.0} s of 90000 tokens; {} tokens a second",

@@ -18,6 +18,8 @@ use super::{SOON, client, first_line, log, wait_until};
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/real/llama_server.py");
 
+const STRICT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/real/strict.jinja");
+
 /// Between two looks at a server that shall notice a hang-up. It looks for one when nothing has happened for a second,
 /// and answering a question is something that happens.
 const LEFT_ALONE: Duration = Duration::from_millis(1300);
@@ -33,13 +35,17 @@ pub(crate) struct Spec {
     pub(crate) slots: u32,
     /// Whether it serves embeddings, too.
     pub(crate) embeddings: bool,
+    /// Whether its chat template refuses turns that are not in order.
+    pub(crate) strict: bool,
 }
 
 /// A window that a page of text fills.
-pub(crate) const SMALL: Spec = Spec { name: "small", window: 512, slots: 2, embeddings: false };
+pub(crate) const SMALL: Spec =
+    Spec { name: "small", window: 512, slots: 2, embeddings: false, strict: false };
 
 /// A window four times as large.
-pub(crate) const LARGE: Spec = Spec { name: "large", window: 2048, slots: 2, embeddings: false };
+pub(crate) const LARGE: Spec =
+    Spec { name: "large", window: 2048, slots: 2, embeddings: false, strict: false };
 
 /// A running server.
 #[derive(Debug)]
@@ -141,6 +147,9 @@ async fn spawn(spec: Spec, port: u16) -> Result<(Child, SocketAddr)> {
     command.args(["--context", &(spec.window * spec.slots).to_string(), "--slots", &spec.slots.to_string()]);
     if spec.embeddings {
         command.arg("--embeddings");
+    }
+    if spec.strict {
+        command.arg("--template").arg(STRICT);
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr).kill_on_drop(true);
     let mut child = command.spawn().context("cannot start the server")?;
