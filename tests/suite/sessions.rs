@@ -70,7 +70,10 @@ async fn answers_that_are_cut_count_as_failures_until_one_is_whole() {
 
 #[tokio::test(start_paused = true)]
 async fn a_plain_answer_that_takes_long_begins_with_blanks_for_clients_that_read_them() {
-    let world = World::new(&[("b", 8000)], "");
+    let world = World::new(
+        &[("b", 8000)],
+        "[[client]]\nname = \"own\"\nwhen = { user_agent = \"own\" }\nblanks = true\n",
+    );
     let slow = |answer: &str| {
         Reply::stream(vec![Step::Pause(Duration::from_secs(290)), Step::Send(answer.to_owned())])
     };
@@ -81,11 +84,11 @@ async fn a_plain_answer_that_takes_long_begins_with_blanks_for_clients_that_read
         .then(slow(whole))
         .then(slow(whole))
         .then(slow(r#"{"error":{"message":"no","code":500}}"#));
-    let answer = sent(&world, "OpenAI/Python 3.57.0", &ask("hi")).await;
+    let answer = sent(&world, "own/1", &ask("hi")).await;
     assert_eq!(answer.header("content-type"), "application/json");
     assert!(answer.body.starts_with("   ") && answer.ended, "{}", answer.body);
     assert_eq!(answer.json()["choices"][0]["message"]["content"], "x");
     assert_eq!(sent(&world, "anything", &ask("hi")).await.body, whole);
-    let failed = sent(&world, "OpenAI/Python 3.57.0", &ask("hi")).await;
+    let failed = sent(&world, "own/1", &ask("hi")).await;
     assert_eq!((failed.status.as_u16(), failed.error()["code"].as_str()), (200, Some("backend_failed")));
 }

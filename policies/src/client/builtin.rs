@@ -376,7 +376,7 @@ pub static BUILTIN: &[Profile] = &[
     Profile {
         id: "sdk:openai-js", name: "OpenAI SDK for JavaScript",
         signs: &[library(&[UserAgent("OpenAI/JS ")]), library(&[Header("x-stainless-lang", Is("js"))])],
-        silence: seconds(600), blanks: true,
+        silence: seconds(600),
         ..PLAIN
     },
     Profile {
@@ -391,7 +391,7 @@ pub static BUILTIN: &[Profile] = &[
     Profile {
         id: "sdk:openai-python", name: "OpenAI SDK for Python",
         signs: &[library(&[UserAgent("OpenAI/Python ")]), library(&[Header("x-stainless-lang", Is("python"))])],
-        silence: seconds(600), blanks: true,
+        silence: seconds(600),
         ..PLAIN
     },
     PLAIN,

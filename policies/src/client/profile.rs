@@ -33,7 +33,9 @@ pub struct Profile {
     pub no_limit_at: Option<u64>,
     /// What it does when told that the prompt is too long.
     pub on_overflow: OnOverflow,
-    /// It reads a plain answer behind leading blanks, so that these can keep it waiting.
+    /// It reads a plain answer behind leading blanks, so that these can keep it waiting, and an error that comes so under status 200 is
+    /// one for it. Tried: LiteLLM does both; OpenAI's SDK for Python takes the error for an answer without choices; the one for
+    /// JavaScript gives up all the same.
     pub blanks: bool,
     /// In which envelope it takes the calls of tools whose input is free text.
     pub free_text: FreeTextCalls,
