@@ -54,6 +54,17 @@ pub struct Choice {
     pub rules: Vec<Rule>,
 }
 
+impl Choice {
+    /// The output limit that its rules set, tokens.
+    #[must_use]
+    pub fn output(&self) -> Option<u64> {
+        self.rules.iter().find_map(|rule| match rule {
+            Rule::LimitOutput(tokens) | Rule::RaiseOutput(tokens) => Some(*tokens),
+            _ => None,
+        })
+    }
+}
+
 /// Where a request goes, and why.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {

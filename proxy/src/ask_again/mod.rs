@@ -19,7 +19,7 @@ use switchback_parsers::request::ChatRequest;
 use switchback_parsers::sse::SseDecoder;
 use switchback_parsers::tool_call::{Options, ToolChoice};
 use switchback_policies::budget;
-use switchback_policies::decision::{Choice, Rule};
+use switchback_policies::decision::Choice;
 use switchback_policies::demand::{self, Again, AnswerFacts, InvalidCalls, Means, MissingCalls, Wishes};
 use switchback_policies::facts::BackendFacts;
 
@@ -194,11 +194,7 @@ impl Asked<'_> {
 
     /// The output limit that was sent, and a larger one, tokens.
     fn longer(&self) -> Option<(u64, u64)> {
-        let ruled = self.choice.rules.iter().find_map(|rule| match rule {
-            Rule::LimitOutput(tokens) | Rule::RaiseOutput(tokens) => Some(*tokens),
-            _ => None,
-        });
-        let sent = ruled.or(self.plan.facts.output)?;
+        let sent = self.choice.output().or(self.plan.facts.output)?;
         let window = self.facts().and_then(|facts| facts.window);
         let margin = self.app.config.answer.margin;
         budget::longer(sent, self.plan.facts.prompt, window, margin).map(|longer| (sent, longer))

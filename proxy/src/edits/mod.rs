@@ -126,6 +126,12 @@ pub(crate) fn write(
     needs.retain(|need| !client.needs_off.contains(need));
     if call.endpoint.dialect == Some(Dialect::Chat) {
         engine::without_the_meaningless(request, backend.engine(), call.stream, &mut changes);
+        engine::name_limit(
+            request,
+            backend.engine(),
+            choice.output().or(request.output_limit()),
+            &mut changes,
+        );
         for need in &needs {
             changes.make(need.done(), |edits| needs::meet(request, *need, edits));
         }
