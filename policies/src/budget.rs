@@ -27,7 +27,12 @@ pub fn clamp(asked: Option<u64>, prompt: PromptSize, window: Option<u64>, margin
     if prompt.high().saturating_add(asked) <= window {
         return None;
     }
-    let room = window.saturating_sub(prompt.expected()).saturating_sub(margin).max(1);
+    let left = |tokens: u64| window.saturating_sub(tokens).saturating_sub(margin);
+    // An expectation that leaves nothing is a guess gone wrong, if the prompt fits at all: one token would be no answer.
+    let room = match left(prompt.expected()) {
+        0 => left(prompt.low()).max(1),
+        room => room,
+    };
     (asked > room).then_some(room)
 }
 
@@ -77,6 +82,9 @@ mod tests {
 
     #[test]
     fn an_uncertain_prompt_is_planned_with_its_expected_size() {
+        let prompt = PromptSize::Between { low: 9, high: 3542 };
+        assert_eq!(clamp(Some(400), prompt, Some(512), 64), None);
+        assert_eq!(clamp(Some(4096), prompt, Some(512), 64), Some(439));
         let prompt = PromptSize::Between { low: 100, high: 28_000 };
         assert_eq!(clamp(Some(1000), prompt, Some(16_384), 64), None);
         assert_eq!(clamp(Some(32_000), prompt, Some(16_384), 64), Some(6320));

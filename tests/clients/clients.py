@@ -184,7 +184,7 @@ def pi(place):
 
 def aider(place):
     env = {"OPENAI_API_KEY": "none", "OPENAI_API_BASE": f"{place.url}/v1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    quiet = "--no-show-model-warnings --no-check-update --analytics-disable --yes-always --no-pretty --no-git --edit-format whole"
+    quiet = "--no-show-model-warnings --no-check-update --analytics-disable --yes-always --no-pretty --no-git --chat-history-file /dev/null --input-history-file /dev/null --edit-format whole"
     program = CLIENTS["aider"].program(place.root, "aider")
     return [program, "--model", f"openai/{MODEL}", *quiet.split(), "--message", PROMPT, "greeting.txt"], env
 
