@@ -13,6 +13,7 @@ use super::normalise::{self, Ending, Normalisation, Prepared, Refused, llama_cpp
 use super::probe::Traits;
 use super::stop::Stop;
 use super::template::{RenderError, Template};
+use super::unsure::{is_replaced, wide_integers};
 use super::vocabulary::Vocabulary;
 use crate::request::ChatRequest;
 
@@ -148,14 +149,14 @@ impl PromptCounter {
             Normalisation::LlamaCpp => self.vocabulary.around(),
         };
         let count = counted.tokens + around;
-        if prompt.unsure {
+        if prompt.unsure || is_replaced(request) {
             let rough = super::bounds::bounds(request);
             return Ok(TokenCount::Between {
                 low: rough.low().min(count),
                 high: rough.high().max(count * 3),
             });
         }
-        let date = if prompt.dated { DATE_ALLOWANCE } else { 0 };
+        let date = if prompt.dated { DATE_ALLOWANCE } else { 0 } + wide_integers(request) as u64;
         let (least, most) = self.media(request, normalisation, prompt.media);
         let low = count.saturating_sub(date).saturating_add(least);
         let high = count.saturating_add(date).saturating_add(counted.rest).saturating_add(most);

@@ -30,6 +30,7 @@ mod stop;
 mod template;
 #[cfg(test)]
 mod tests;
+mod unsure;
 mod vocabulary;
 mod words;
 

@@ -1,0 +1,69 @@
+//! What in a request makes an exact count a guess, whatever the template.
+//!
+//! Integers beyond 64 bits in tools and calls: Python prints all their digits, llama.cpp a double, and the tree that is
+//! rendered here has neither. Template variables that stand for the request itself: vLLM refuses them, llama.cpp takes
+//! them instead of the messages. Must never look at what a user merely writes: digits in a text are text.
+
+use crate::json::Value;
+use crate::request::ChatRequest;
+
+/// Variables of `chat_template_kwargs` that replace what is counted.
+const REPLACED: [&str; 3] = ["messages", "tools", "chat_template"];
+
+/// Whether a variable stands for what is counted, so that a count says nothing.
+pub(super) fn is_replaced(request: &ChatRequest) -> bool {
+    let variables = request.root().get("chat_template_kwargs");
+    variables.is_some_and(|variables| REPLACED.iter().any(|name| variables.get(name).is_some()))
+}
+
+/// Tokens that integers beyond 64 bits leave open, to either side; 0: there are none.
+pub(super) fn wide_integers(request: &ChatRequest) -> usize {
+    let calls = request.messages().flat_map(|message| message.tool_calls());
+    request.tools().chain(calls).map(|value: Value<'_>| wide_digits(value.raw())).sum()
+}
+
+/// The digits of runs that are no part of a fraction and fit neither 64 bits with a sign nor without.
+fn wide_digits(raw: &str) -> usize {
+    let bytes = raw.as_bytes();
+    let (mut at, mut digits) = (0, 0);
+    while let Some(start) = bytes[at..].iter().position(u8::is_ascii_digit).map(|found| at + found) {
+        let length = bytes[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        at = start + length;
+        // Behind a point, or in front of a point or an exponent, they belong to a double.
+        let fraction = start > 0 && bytes[start - 1] == b'.';
+        let double = matches!(bytes.get(at), Some(b'.' | b'e' | b'E'));
+        let negative = start > 0 && bytes[start - 1] == b'-';
+        let fits = match negative {
+            true => raw[start - 1..at].parse::<i64>().is_ok(),
+            false => raw[start..at].parse::<u64>().is_ok(),
+        };
+        if !fraction && !double && !fits {
+            digits += length;
+        }
+    }
+    digits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wide_digits;
+
+    #[test]
+    fn integers_beyond_64_bits_are_seen_and_doubles_are_none() {
+        for wide in
+            ["18446744073709551616", "-9223372036854775809", r#"{"a":"{\"y\":100000000000000000000000}"}"#]
+        {
+            assert!(wide_digits(wide) > 18, "{wide}");
+        }
+        for narrow in [
+            "18446744073709551615",
+            "-9223372036854775808",
+            "1.00000000000000000000000",
+            "100000000000000000000000.5",
+            "100000000000000000000e3",
+            "é1",
+        ] {
+            assert!(wide_digits(narrow) == 0, "{narrow}");
+        }
+    }
+}
