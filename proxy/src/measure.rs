@@ -162,8 +162,7 @@ async fn by_vocabulary(
         let count = |kind, request: &ChatRequest| match dialect {
             Some(Dialect::Chat) => counter.count_chat_until(request, kind, &stop).map(Some),
             Some(Dialect::Completions) => {
-                let prompt = request.root().get("prompt").and_then(|prompt| prompt.as_str());
-                Ok::<_, CountError>(prompt.map(|prompt| TokenCount::Exact(counter.count_text(&prompt))))
+                Ok::<_, CountError>(counter.count_completion(request).map(TokenCount::Exact))
             }
             Some(Dialect::Messages | Dialect::Responses) | None => Ok(None),
         };

@@ -221,6 +221,24 @@ impl PromptCounter {
         counted.map_or(text.len() as u64, |counted| counted.tokens) + self.vocabulary.around()
     }
 
+    /// How many tokens the `prompt` of a completion has: a text, or the tokens themselves. Of several prompts in one request,
+    /// which engines answer one by one, it is the longest. `None`: there is none.
+    pub fn count_completion(&self, request: &ChatRequest) -> Option<u64> {
+        let prompt = request.root().get("prompt")?;
+        if let Some(text) = prompt.as_str() {
+            return Some(self.count_text(&text));
+        }
+        let all: Vec<_> = prompt.elements().collect();
+        if all.iter().any(|one| one.as_u64().is_some()) {
+            return Some(all.len() as u64);
+        }
+        let longest = all.into_iter().filter_map(|one| match one.as_str() {
+            Some(text) => Some(self.count_text(&text)),
+            None => Some(one.elements().count() as u64).filter(|tokens| *tokens > 0),
+        });
+        longest.max()
+    }
+
     /// The prompt that the engine would make of the chat `request`, without what tokenising adds. Places of images are left out.
     ///
     /// # Errors

@@ -260,3 +260,15 @@ fn a_prompt_of_gpt_oss_is_harmonys_and_what_users_type_is_text() {
     assert!(prompt.ends_with("<|start|>user<|message|>x<|end|><|start|>assistant"), "{prompt}");
     assert_eq!(counter.count_chat(&request(&user("x")), LlamaCpp), Err(CountError::NoTemplate));
 }
+
+#[test]
+fn a_completions_prompt_is_a_text_its_tokens_or_the_longest_of_several() {
+    let counter = with_template("completion", "");
+    let count = |prompt: Json| counter.count_completion(&request(&json!({ "prompt": prompt })));
+    let text = counter.count_text("hi there");
+    assert_eq!(count(json!("hi there")), Some(text));
+    assert_eq!(count(json!([5, 6, 7])), Some(3));
+    assert_eq!(count(json!(["hi", "hi there"])), Some(text));
+    assert_eq!(count(json!([[1, 2], [1]])), Some(2));
+    assert_eq!((count(json!([])), count(json!(null))), (None, None));
+}

@@ -98,8 +98,20 @@ fn read(file: &Path) -> anyhow::Result<ChatRequest> {
         std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?
     };
     let request = ChatRequest::parse(Bytes::from(bytes))?;
-    request.check_chat()?;
+    let has = |member: &str| request.root().get(member).is_some();
+    if !is_chat(&request) && (has("input") || has("system")) {
+        bail!(
+            "this is a body of Responses or Messages\nhint: chat (`messages`) and completions (`prompt`) are counted here; the proxy asks the backend for others, or takes bounds"
+        );
+    }
+    if is_chat(&request) || !has("prompt") {
+        request.check_chat()?;
+    }
     Ok(request)
+}
+
+fn is_chat(request: &ChatRequest) -> bool {
+    request.root().get("messages").is_some()
 }
 
 /// The configured model that the request asks for, else the first.
@@ -119,11 +131,15 @@ fn counted(counter: &PromptCounter, path: &Path, request: &ChatRequest) -> anyho
     } else {
         (("vllm", Normalisation::Vllm), ("llama-cpp", Normalisation::LlamaCpp))
     };
-    let would_say = |kind| match counter.count_chat(request, kind) {
+    let counted = |kind| match counter.count_completion(request) {
+        Some(tokens) if !is_chat(request) => Ok(TokenCount::Exact(tokens)),
+        _ => counter.count_chat(request, kind),
+    };
+    let would_say = |kind| match counted(kind) {
         Ok(count) => json!(count.to_string()),
         Err(error) => json!(error.to_string()),
     };
-    let count = match counter.count_chat(request, first.1) {
+    let count = match counted(first.1) {
         Ok(count) => count,
         Err(error) => bail!("{} would refuse it: {error}", first.0),
     };
