@@ -124,7 +124,10 @@ impl ChunkNormaliser {
         let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
         let Some(wanted) = value(arguments) else { return false };
         let mut calls = self.choices.get(&choice).into_iter().flat_map(|choice| &choice.calls);
-        calls.any(|call| call.name == name && value(call.arguments.source()).as_ref() == Some(&wanted))
+        calls.any(|call| {
+            let own = if call.arguments.is_empty() { "{}" } else { call.arguments.source() };
+            !call.from_text && call.name == name && value(own).as_ref() == Some(&wanted)
+        })
     }
 
     /// What was put right so far, one sentence each.

@@ -5,6 +5,7 @@
 mod admission;
 mod answers;
 mod bad_input;
+mod beside;
 mod clients;
 mod cliffs;
 mod copilot;

@@ -151,40 +151,9 @@ async fn broken_arguments_of_an_earlier_turn_are_mended_before_they_reach_a_back
 }
 
 /// A chunk with these choices.
-fn chunk(choices: &Value) -> Step {
+pub(crate) fn chunk(choices: &Value) -> Step {
     let chunk = json!({ "id": "c", "object": "chat.completion.chunk", "choices": choices });
     Step::Send(format!("data: {chunk}\n\n"))
-}
-
-fn structured(path: &str) -> Step {
-    let function =
-        json!({ "name": "read_file", "arguments": format!("{{\"lines\": 20, \"path\": \"{path}\"}}") });
-    let calls = json!([{ "index": 0, "id": "s1", "type": "function", "function": function }]);
-    chunk(&json!([{ "index": 0, "delta": { "tool_calls": calls }, "finish_reason": null }]))
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_call_that_comes_as_text_and_again_as_a_structured_one_is_delivered_once() {
-    for piece in [1, 7, 1000] {
-        for (path, expected) in [("src/a<b>.rs", 1), ("other.rs", 2)] {
-            let world = World::new(&[("b", 8000)], "");
-            let mut steps = frames(&format!("Let me look.\n{CALL}"), piece, "tool_calls");
-            steps.insert(steps.len() - 2, structured(path));
-            world.backend("b").then(Reply::stream(steps));
-            let message = assembled(&world.chat(&request(&json!({ "stream": true }))).await);
-            let paths: Vec<String> = message
-                .calls
-                .iter()
-                .map(|call| serde_json::from_str::<Value>(&call.arguments).expect("JSON")["path"].to_string())
-                .collect();
-            assert_eq!(paths, ["\"src/a<b>.rs\"".to_owned(), format!("{path:?}")][..expected], "{piece}");
-            assert_eq!(message.calls.last().map(|call| call.index), i64::try_from(expected - 1).ok());
-            assert_eq!(
-                (message.content.trim(), message.finish.as_deref()),
-                ("Let me look.", Some("tool_calls"))
-            );
-        }
-    }
 }
 
 #[tokio::test(start_paused = true)]

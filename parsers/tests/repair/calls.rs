@@ -289,6 +289,7 @@ fn a_stream_that_is_lost_is_not_completed() {
 fn a_call_found_in_the_text_counts_and_a_double_is_known() {
     let mut normaliser = normaliser();
     assert_eq!(normaliser.allot(0, None, "now"), (0, "call_s_0".to_owned()));
+    assert!(!normaliser.has_call(0, "now", "{}"), "the text's own call is no double");
     let Rewritten::Replace(frames) = normaliser.frame(&first(r#"{"command": "ls"}"#)) else { panic!() };
     let frame: Value = serde_json::from_str(&frames[0]).unwrap();
     assert_eq!(frame["choices"][0]["delta"]["tool_calls"][0]["index"], 1);

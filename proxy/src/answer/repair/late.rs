@@ -1,4 +1,4 @@
-//! Structured calls of a choice that has had calls in its text. They may be the very same once more: some servers send what
+//! Structured calls of a choice of whose text calls have left already. They may be the very same once more: some servers send what
 //! they parsed behind the text from which they parsed it.
 //!
 //! A call that would run twice is worse than one that comes late, so they wait for the choice's end, 64 KiB at most.

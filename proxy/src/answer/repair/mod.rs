@@ -4,6 +4,7 @@
 //! wire. An answer that needs nothing leaves in the very frames in which it came: text that might become a call is held as
 //! those frames, and released as those frames.
 
+mod beside;
 mod late;
 mod own;
 mod stream;

@@ -103,16 +103,7 @@ impl StreamRepair {
             events.extend(state.parser.push_reasoning(&one.reasoning));
         }
         if !one.text.is_empty() {
-            events.extend(state.parser.push(&one.text));
-        }
-        if one.calls {
-            state.parser.call_beside();
-        }
-        let mut reason = None;
-        if let Some(finish) = &one.finish {
-            let (last, client) = state.parser.finish(finish);
-            events.extend(last);
-            reason = Some(client);
+            events.extend(state.push(&one.text));
         }
         let says_nothing = one.text.is_empty() && one.reasoning.is_empty();
         let was_exact = state.is_exact();
@@ -126,6 +117,15 @@ impl StreamRepair {
                 split: false,
             };
             state.hold(held);
+        }
+        if one.calls {
+            events.extend(state.call_beside(terms));
+        }
+        let mut reason = None;
+        if let Some(finish) = &one.finish {
+            let (last, client) = state.parser.finish(finish);
+            events.extend(last);
+            reason = Some(client);
         }
         let leaving = state.take(one.index, events, &self.writer, &mut self.normaliser, out);
         let exact = state.is_exact();
@@ -188,6 +188,9 @@ impl StreamRepair {
 
     /// The choice ends: those that waited leave, unless they were in the text.
     fn settle(&mut self, choice: u64, finish: &str, out: &mut BytesMut) {
+        if let Some(text) = self.texts.get_mut(&choice) {
+            text.settle(choice, &self.terms, &self.writer, &mut self.normaliser, out);
+        }
         let Some(Some(late)) = self.late.remove(&choice) else { return };
         let found = self.texts.get(&choice).map(|text| text.found().to_vec());
         for call in late.new_calls(finish, found.unwrap_or_default()) {
@@ -205,6 +208,7 @@ impl StreamRepair {
             for held in state.take(*choice, events, &self.writer, &mut self.normaliser, out) {
                 self.leave(*choice, held, out);
             }
+            state.settle(*choice, &self.terms, &self.writer, &mut self.normaliser, out);
         }
         self.cut_call |= texts.values().any(ChoiceText::is_cut);
         let rewritten = self.normaliser.finish();

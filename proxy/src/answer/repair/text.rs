@@ -8,7 +8,12 @@ use switchback_parsers::calls::ChunkNormaliser;
 use switchback_parsers::event::{Event, Note};
 use switchback_parsers::tool_call::TextParser;
 
+use super::RepairTerms;
+use super::beside::without_calls;
 use super::own::Writer;
+
+/// The most that waits for the choice's end, in bytes of text; beyond that its calls leave.
+const WAITING: usize = 64 << 10;
 
 /// A frame of the backend that has not left yet, and what it says.
 #[derive(Debug)]
@@ -38,6 +43,13 @@ pub(super) struct ChoiceText {
     calls: BTreeMap<usize, Option<usize>>,
     /// Names and arguments of the calls that the text had.
     found: Vec<(String, String)>,
+    /// What waits for the choice's end: calls, which structured ones may outrank, and all that is said behind them.
+    waiting: Option<Vec<Event>>,
+    /// Calls of the text have left: the next ones need not wait.
+    shown: bool,
+    /// The text has said something, and whether that was a thought.
+    in_thought: bool,
+    said: bool,
     /// The answer was cut inside a call, of which nothing is left.
     cut: bool,
 }
@@ -52,6 +64,10 @@ impl ChoiceText {
             exact: true,
             calls: BTreeMap::new(),
             found: Vec::new(),
+            waiting: None,
+            shown: false,
+            in_thought: false,
+            said: false,
             cut: false,
         }
     }
@@ -66,7 +82,56 @@ impl ChoiceText {
         self.cut
     }
 
-    /// Whether its text had calls.
+    /// Takes the next content, and gives what is certain.
+    pub(super) fn push(&mut self, text: &str) -> Vec<Event> {
+        let events = self.parser.push(text);
+        self.said |= !text.trim().is_empty();
+        if self.waiting.is_none() {
+            let before = events.iter().take_while(|event| !matches!(event, Event::CallStart { .. }));
+            let said = before.filter(|event| matches!(event, Event::Text(_) | Event::Reasoning(_)));
+            self.in_thought = said.last().map_or(self.in_thought, |last| matches!(last, Event::Reasoning(_)));
+        }
+        events
+    }
+
+    /// The backend has sent a structured call here: a draft in the thought before it was one. What of the text may still be
+    /// the beginning of markup waits for the end.
+    pub(super) fn call_beside(&mut self, terms: &RepairTerms) -> Vec<Event> {
+        let mut events = Vec::new();
+        if self.exact {
+            let draft = self.queue.iter().map(|held| held.reasoning.as_str()).collect::<String>();
+            let draft = draft.get(self.reasoning.len()..).unwrap_or_default();
+            if !draft.is_empty() && !self.said {
+                self.parser = terms.parser();
+                events.push(Event::Reasoning(draft.to_owned()));
+            }
+            let text = self.queue.iter().map(|held| held.text.as_str()).collect::<String>();
+            if !text.get(self.text.len()..).unwrap_or_default().trim().is_empty() {
+                self.waiting = Some(Vec::new());
+            }
+        }
+        self.parser.call_beside();
+        events
+    }
+
+    /// The choice has ended: what waited leaves, as calls where the backend has sent none itself.
+    pub(super) fn settle(
+        &mut self,
+        choice: u64,
+        terms: &RepairTerms,
+        writer: &Writer,
+        normaliser: &mut ChunkNormaliser,
+        out: &mut BytesMut,
+    ) {
+        let Some(mut events) = self.waiting.take() else { return };
+        if normaliser.calls(choice) > 0 {
+            let is_sent = |name: &str, arguments: &str| normaliser.has_call(choice, name, arguments);
+            events = without_calls(events, self.in_thought, is_sent, terms);
+        }
+        self.write(choice, &events, writer, normaliser, out);
+    }
+
+    /// Whether calls of its text have left.
     pub(super) fn has_calls(&self) -> bool {
         !self.found.is_empty()
     }
@@ -111,7 +176,7 @@ impl ChoiceText {
     ) -> Vec<Held> {
         let plain = |event: &Event| matches!(event, Event::Text(_) | Event::Reasoning(_));
         if !self.exact {
-            self.write(choice, &events, writer, normaliser, out);
+            self.leave(choice, events, writer, normaliser, out);
             return Vec::new();
         }
         let upto = events.iter().position(|event| !plain(event)).unwrap_or(events.len());
@@ -123,7 +188,7 @@ impl ChoiceText {
             }
         }
         let mut leaving = self.released();
-        if upto < events.len() || !self.still_exact() {
+        if upto < events.len() || !self.still_exact() || self.waiting.is_some() {
             self.exact = false;
             let (text, reasoning) = (std::mem::take(&mut self.text), std::mem::take(&mut self.reasoning));
             // Frames without any text of their own (a role, structured calls) are not the parser's to take away.
@@ -132,9 +197,38 @@ impl ChoiceText {
             );
             let before = [Event::Reasoning(reasoning), Event::Text(text)];
             self.write(choice, &before, writer, normaliser, out);
-            self.write(choice, &events[upto..], writer, normaliser, out);
+            self.leave(choice, events.into_iter().skip(upto).collect(), writer, normaliser, out);
         }
         leaving
+    }
+
+    /// Writes events, or lets them wait: from the first call on, as long as none has left, and no more than 64 KiB.
+    fn leave(
+        &mut self,
+        choice: u64,
+        events: Vec<Event>,
+        writer: &Writer,
+        normaliser: &mut ChunkNormaliser,
+        out: &mut BytesMut,
+    ) {
+        let call = events.iter().position(|event| matches!(event, Event::CallStart { .. }));
+        if self.shown || (self.waiting.is_none() && call.is_none()) {
+            return self.write(choice, &events, writer, normaliser, out);
+        }
+        let waiting = self.waiting.get_or_insert_default();
+        waiting.extend(events);
+        let open = |event: &Event| match event {
+            Event::CallStart { index, .. } => {
+                !waiting.iter().any(|end| matches!(end, Event::CallEnd { index: ended } if ended == index))
+            }
+            _ => false,
+        };
+        // A call too long to be held has begun.
+        if waiting.iter().any(open) || waiting.iter().map(length).sum::<usize>() > WAITING {
+            self.shown = true;
+            let events = self.waiting.take().unwrap_or_default();
+            self.write(choice, &events, writer, normaliser, out);
+        }
     }
 
     /// The frames at the front whose whole text was let go.
@@ -207,6 +301,15 @@ impl ChoiceText {
                 }
             }
         }
+    }
+}
+
+/// The bytes of text in an event.
+fn length(event: &Event) -> usize {
+    match event {
+        Event::Text(text) | Event::Reasoning(text) | Event::CallArguments { text, .. } => text.len(),
+        Event::Note(Note::Markup(text)) => text.len(),
+        _ => 0,
     }
 }
 

@@ -3,9 +3,10 @@
 use bytes::Bytes;
 use serde_json::{Map, Value as Json, json};
 use switchback_parsers::calls::ChunkNormaliser;
-use switchback_parsers::event::{Folded, Note};
+use switchback_parsers::event::{Event, Folded, Note};
 
 use super::RepairTerms;
+use super::beside::without_calls;
 
 /// The answer as the client gets it; the same bytes where nothing is to be repaired. And whether it was cut inside a call
 /// that came as text, of which nothing is left then.
@@ -53,19 +54,23 @@ fn repair_choice(
 
     let mut parser = terms.parser();
     let mut events = Vec::new();
-    if !reasoning.is_empty() {
-        events.extend(parser.push_reasoning(&reasoning));
-    }
     let structured = normaliser.calls(index);
     if structured > 0 {
         parser.call_beside();
+    } else if !reasoning.is_empty() {
+        events.extend(parser.push_reasoning(&reasoning));
     }
     events.extend(parser.push(&content));
     let (last, reason) = parser.finish(&finish);
     events.extend(last);
-    let mut folded = Folded::of(events);
+    if structured > 0 {
+        let is_sent = |name: &str, arguments: &str| normaliser.has_call(index, name, arguments);
+        events = without_calls(events, false, is_sent, terms);
+        // A draft in a thought before a real call is thought.
+        events.insert(0, Event::Reasoning(reasoning.clone()));
+    }
+    let folded = Folded::of(events);
     *cut |= folded.notes.contains(&Note::CutInsideCall);
-    folded.calls.retain(|call| !normaliser.has_call(index, &call.name, &call.arguments));
     if folded.calls.is_empty() && folded.content == content && folded.reasoning == reasoning {
         return false;
     }
