@@ -234,7 +234,7 @@ async fn serve(
     let base = edits::base(call, client, app.config.strip_volatile, app.config.repair);
     let mut retry = Retry::new(app, call, plan);
     while let Some(next) = retry.next().await {
-        let (nth, grant, permit) = admission::admit(app, call, client, plan, &next).await?;
+        let (nth, grant, permit) = admission::admit(app, call, client, plan, &next, out).await?;
         if !retry.is_open(nth) {
             // Something happened to that backend while the request waited for it.
             continue;

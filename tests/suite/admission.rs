@@ -131,7 +131,8 @@ async fn a_backend_gets_no_more_than_it_runs_at_once_and_the_others_keep_hearing
     let (first, second, third) = tokio::join!(first, second, third);
     for (answer, silences) in [(first, 0), (second, 4), (third, 4)] {
         let before = answer.body.split(": backend single").next().unwrap_or_default();
-        assert_eq!(before.matches(":\n\n").count(), silences, "every ten seconds: {}", answer.body);
+        let heard = before.split("\n\n").filter(|comment| comment.starts_with(':')).count();
+        assert_eq!(heard, silences, "every ten seconds: {}", answer.body);
         assert!(answer.body.contains("two") && answer.body.ends_with("data: [DONE]\n\n"));
     }
     let order: Vec<bool> = (1..=3)
@@ -212,4 +213,21 @@ async fn a_client_has_what_its_operator_allows_it() {
     assert_eq!((second.status.as_u16(), second.error()["code"].as_str()), (429, Some("budget_spent")));
     assert_eq!(second.header("retry-after"), "60");
     assert_eq!(world.chat(&ask("somebody else")).await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_place_is_told_how_it_stands_if_it_takes_comments() {
+    let world = std::sync::Arc::new(single("[failover]\nkeep_alive = \"5s\"\n"));
+    world.backend("single").then(speaks(0, 60)).then(speaks(0, 0)).then(speaks(0, 0));
+    let first = asks(&world, ask_stream("one"));
+    world.backend("single").until_seen(1).await;
+    let second = asks(&world, ask_stream("two"));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let third = asks(&world, ask_stream("three"));
+    let (first, second) = (first.await.expect("an answer"), second.await.expect("an answer"));
+    let third = third.await.expect("an answer");
+    assert!(!first.body.contains(": waiting"), "{}", first.body);
+    assert!(second.body.contains(": waiting, 0 before it, a place expected in "), "{}", second.body);
+    assert!(third.body.contains(": waiting, 1 before it, a place expected in "), "{}", third.body);
+    assert!(third.body.contains("two"), "the answer itself: {}", third.body);
 }

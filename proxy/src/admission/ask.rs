@@ -6,19 +6,22 @@ use switchback_policies::admission::{Ask, Grant, Offer};
 use switchback_policies::decision::Rule;
 
 use super::Permit;
+use crate::answer::Out;
 use crate::app::App;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::identify::Client;
 use crate::pipeline::Plan;
 
-/// Waits for a place at one of the choices `next`, the preferred one first. Says which it is.
+/// Waits for a place at one of the choices `next`, the preferred one first. Says which it is; the client is told meanwhile how
+/// it stands.
 pub(crate) async fn admit(
     app: &App,
     call: &Call,
     client: &Client,
     plan: &Plan,
     next: &[usize],
+    out: &Out,
 ) -> Result<(usize, Grant, Permit), ApiError> {
     let counts = call.endpoint.path.contains("/count_tokens") || call.endpoint.path.contains("/input_tokens");
     let offers =
@@ -33,7 +36,13 @@ pub(crate) async fn admit(
         allowance: client.allowance,
         offers,
     };
-    match app.admission.enter(ask).await {
+    let room = Arc::downgrade(&app.admission);
+    let entered = |ticket| {
+        out.waits_for(Some(Box::new(move || room.upgrade().and_then(|room| room.standing(ticket)))));
+    };
+    let place = app.admission.enter(ask, entered).await;
+    out.waits_for(None);
+    match place {
         Ok((grant, permit)) => {
             let nth = next.get(grant.offer).copied().unwrap_or_default();
             if grant.broken.is_some() {

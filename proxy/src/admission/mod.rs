@@ -57,8 +57,18 @@ impl WaitingRoom {
         self.inner.lock().gate.waiting()
     }
 
-    /// Waits for a place.
-    pub(crate) async fn enter(self: &Arc<Self>, ask: Ask) -> Result<(Grant, Permit), Refusal> {
+    /// Where a request stands that waits, in words for its client.
+    pub(crate) fn standing(&self, ticket: Ticket) -> Option<String> {
+        let (before, wait) = self.inner.lock().gate.place_in_queue(ticket, self.opened.elapsed())?;
+        Some(format!("{before} before it, a place expected in {:.0} s", wait.as_secs_f64()))
+    }
+
+    /// Waits for a place; `entered` is told the ticket under which.
+    pub(crate) async fn enter(
+        self: &Arc<Self>,
+        ask: Ask,
+        entered: impl FnOnce(Ticket),
+    ) -> Result<(Grant, Permit), Refusal> {
         let (answer, mut told) = oneshot::channel();
         let ticket = {
             let mut inner = self.inner.lock();
@@ -70,6 +80,7 @@ impl WaitingRoom {
         // From here on, whatever becomes of this future, the ticket is given back.
         let permit = Permit { room: self.clone(), ticket, prefilling: AtomicBool::new(false) };
         let mut wake_at = self.wake_at.subscribe();
+        entered(ticket);
         self.apply(Event::Arrives(ticket, ask));
         loop {
             let wake = *wake_at.borrow_and_update();
@@ -134,7 +145,7 @@ impl Permit {
 impl Permit {
     /// From a room of its own.
     pub(crate) async fn for_anything() -> Self {
-        WaitingRoom::new(Rules::default()).enter(tests::ask(1, 0.1)).await.unwrap().1
+        WaitingRoom::new(Rules::default()).enter(tests::ask(1, 0.1), |_| ()).await.unwrap().1
     }
 }
 
@@ -171,11 +182,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_permit_frees_its_places_when_it_is_dropped_and_the_next_one_enters() {
         let room = WaitingRoom::new(Rules::default());
-        let (_, first) = room.enter(ask(1, 0.1)).await.unwrap();
+        let (_, first) = room.enter(ask(1, 0.1), |_| ()).await.unwrap();
         assert_eq!((room.load("one").running, room.load("one").resident), (1, 1000));
         let second = tokio::spawn({
             let room = room.clone();
-            async move { room.enter(ask(1, 0.1)).await.unwrap() }
+            async move { room.enter(ask(1, 0.1), |_| ()).await.unwrap() }
         });
         tokio::time::sleep(Duration::from_secs(7)).await;
         assert_eq!(room.waiting(), 1);
@@ -189,8 +200,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_gives_up_waiting_leaves_no_trace_and_who_was_admitted_meanwhile_frees_the_place() {
         let room = WaitingRoom::new(Rules::default());
-        let (_, first) = room.enter(ask(1, 0.1)).await.unwrap();
-        let mut waits = Box::pin(room.enter(ask(1, 0.1)));
+        let (_, first) = room.enter(ask(1, 0.1), |_| ()).await.unwrap();
+        let mut waits = Box::pin(room.enter(ask(1, 0.1), |_| ()));
         let given_up = tokio::time::timeout(Duration::from_secs(1), waits.as_mut()).await;
         assert!(given_up.is_err());
         // It gets its place and is never polled again.
@@ -205,7 +216,7 @@ mod tests {
         let room = WaitingRoom::new(Rules::default());
         let inside = room.clone();
         let task = tokio::spawn(async move {
-            let _permit = inside.enter(ask(1, 0.1)).await.unwrap();
+            let _permit = inside.enter(ask(1, 0.1), |_| ()).await.unwrap();
             panic!("on purpose");
         });
         assert!(task.await.is_err());
@@ -215,10 +226,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn time_alone_lets_a_large_prefill_in_beside_a_live_stream() {
         let room = WaitingRoom::new(Rules::default());
-        let (_, stream) = room.enter(ask(9, 0.1)).await.unwrap();
+        let (_, stream) = room.enter(ask(9, 0.1), |_| ()).await.unwrap();
         stream.first_token();
         let before = Instant::now();
-        let (grant, _permit) = room.enter(ask(9, 80.0)).await.unwrap();
+        let (grant, _permit) = room.enter(ask(9, 80.0), |_| ()).await.unwrap();
         // The stream was expected to end after ten seconds, but does not.
         assert_eq!(before.elapsed().as_secs(), 20);
         assert!(grant.broken.is_some());
@@ -227,9 +238,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn new_rules_hold_for_those_who_wait() {
         let room = WaitingRoom::new(Rules::default());
-        let (_, stream) = room.enter(ask(9, 0.1)).await.unwrap();
+        let (_, stream) = room.enter(ask(9, 0.1), |_| ()).await.unwrap();
         stream.first_token();
-        let mut waits = Box::pin(room.enter(ask(9, 80.0)));
+        let mut waits = Box::pin(room.enter(ask(9, 80.0), |_| ()));
         assert!(tokio::time::timeout(Duration::from_secs(1), waits.as_mut()).await.is_err());
         room.set_rules(Rules { large_prefill_wait: Duration::ZERO, ..Rules::default() });
         assert!(waits.await.is_ok());

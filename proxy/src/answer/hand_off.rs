@@ -39,28 +39,38 @@ pub(crate) struct Head {
 
 type Slot = Arc<Mutex<Option<Piece>>>;
 
+/// What a request waits for, asked when its client is told.
+type Waits = Box<dyn Fn() -> Option<String> + Send + Sync>;
+
 /// The producer's end.
-#[derive(Debug)]
 pub(crate) struct Out {
     slot: Slot,
+    waits: Arc<Mutex<Option<Waits>>>,
     /// What becomes of calls on their way to the client.
     free_text: Option<Mutex<FreeText>>,
 }
 
 /// The body's end.
-#[derive(Debug)]
-pub(super) struct In(Slot);
+pub(super) struct In {
+    slot: Slot,
+    waits: Arc<Mutex<Option<Waits>>>,
+}
 
 /// A fresh pair.
 pub(super) fn hand_off() -> (Out, In) {
-    let slot = Slot::default();
-    (Out { slot: slot.clone(), free_text: None }, In(slot))
+    let (slot, waits) = (Slot::default(), Arc::default());
+    (Out { slot: Arc::clone(&slot), waits: Arc::clone(&waits), free_text: None }, In { slot, waits })
 }
 
 impl Out {
     /// The same, with calls of free text as the client takes them.
     pub(crate) fn with(self, free_text: Option<FreeText>) -> Self {
         Self { free_text: free_text.map(Mutex::new), ..self }
+    }
+
+    /// Says what is waited for from now on, printable ASCII; `None`: for the backend, of which there is nothing to tell.
+    pub(crate) fn waits_for(&self, waits: Option<Waits>) {
+        *self.waits.lock() = waits;
     }
 
     /// Hands a piece over; waits until the one before it was taken.
@@ -100,6 +110,11 @@ impl Out {
 impl In {
     /// Takes what is there.
     pub(super) fn take(&self) -> Option<Piece> {
-        self.0.lock().take()
+        self.slot.lock().take()
+    }
+
+    /// What the request waits for just now, if there is something to tell.
+    pub(super) fn waits_for(&self) -> Option<String> {
+        self.waits.lock().as_ref().and_then(|waits| waits())
     }
 }

@@ -241,7 +241,11 @@ impl http_body::Body for Answer {
                     if keep_alive.as_mut().poll(cx).is_pending() && !due {
                         return Poll::Pending;
                     }
-                    break self.patience.word.bytes();
+                    let tells = self.patience.word.may_comment();
+                    break match self.input.waits_for().filter(|_| tells) {
+                        Some(what) => Bytes::from(format!(": waiting, {what}\n\n")),
+                        None => self.patience.word.bytes(),
+                    };
                 }
             }
         };
