@@ -2,7 +2,8 @@
 //!
 //! Values of strings are verbatim, down to the last newline; all others are typed by the tool's schema.
 
-use super::grammar::{Context, End, Step, loose_blanks, may_be_blank, name_length, starts_with_any, window};
+use super::grammar::{Context, End, Step, loose_blanks, may_be_blank, may_become, name_length, starts_with_any, window};
+use super::inner::{self, Found, Inner};
 use super::json_block::{self, Body};
 use super::normalise;
 use super::values::Values;
@@ -11,6 +12,7 @@ const KEY: &str = "<arg_key>";
 const KEY_END: &str = "</arg_key>";
 const VALUE: &str = "<arg_value>";
 const VALUE_END: &str = "</arg_value>";
+const OPENER: &str = "<tool_call>";
 const CLOSER: &str = "</tool_call>";
 
 /// Reads `NAME<arg_key>…`, `NAME{…}` or `NAME</tool_call>` from `at` on.
@@ -39,7 +41,7 @@ pub(crate) fn call(text: &str, at: usize, ctx: Context<'_>) -> Step {
     let mut values = Values::new(name, ctx.tools);
     loop {
         let rest = &text[at..];
-        match starts_with_any(rest, &[KEY, CLOSER, "<tool_sep>", "<tool_call>"]) {
+        match starts_with_any(rest, &[KEY, CLOSER, "<tool_sep>", OPENER]) {
             Ok(KEY) => match pair(&text[at..], &values, ctx) {
                 Pair::More => return Step::More,
                 Pair::Bad => return Step::Broken(Vec::new(), at),
@@ -51,15 +53,18 @@ pub(crate) fn call(text: &str, at: usize, ctx: Context<'_>) -> Step {
             Ok(CLOSER) if declared || !values.is_empty() => {
                 return Step::Calls(vec![values.call()], at + CLOSER.len());
             }
-            Ok("<tool_call>") if declared && !values.is_empty() => {
+            Ok(OPENER) if declared && !values.is_empty() => {
                 return Step::Calls(vec![values.call()], at);
             }
             Ok(_) if !values.is_empty() => return Step::Broken(Vec::new(), at),
             Ok(_) => return Step::Not(at),
             Err(_)
-                if ctx.end == End::Stop && rest.is_empty() && !values.is_empty() && values.has_required() =>
+                if ctx.end == End::Stop
+                    && may_become(rest, CLOSER)
+                    && !values.is_empty()
+                    && values.has_required() =>
             {
-                return Step::Calls(vec![values.call()], at);
+                return Step::Calls(vec![values.call()], text.len());
             }
             Err(true) => return Step::More,
             Err(false) if may_be_blank(rest) => return Step::More,
@@ -98,28 +103,33 @@ fn pair<'t>(text: &'t str, values: &Values<'_>, ctx: Context<'_>) -> Pair<'t> {
         return if undecided { Pair::More } else { Pair::Bad };
     };
     at += VALUE.len();
-    if let Some(end) = value.find(VALUE_END) {
-        // A key of the tool inside the value, with a value of its own: the end of this value was lost before it.
-        let lost = value[..end].match_indices(KEY).find(|(at, _)| {
-            let (key, behind) = value[at + KEY.len()..].split_once(KEY_END).unwrap_or_default();
-            values.has_parameter(key.trim()) && behind.trim_start().starts_with(VALUE)
-        });
-        if let Some((lost, _)) = lost {
-            return Pair::Is(key, value[..lost].strip_suffix('\n').unwrap_or(&value[..lost]), at + lost);
+    let lost = |rest: &str| {
+        let known = rest.strip_prefix(KEY).and_then(|rest| rest.split_once(KEY_END));
+        known.is_some_and(|(other, behind)| {
+            let other = other.trim();
+            other != key && values.has_parameter(other) && behind.trim_start().starts_with(VALUE)
+        })
+    };
+    let next = [KEY, OPENER, CLOSER];
+    let tags = Inner { opener: VALUE, closer: VALUE_END, next: &next, opens_call: &opens_call, lost: &lost };
+    match inner::value(value, &tags, ctx) {
+        Found::More => Pair::More,
+        Found::Bad => Pair::Bad,
+        // Without its closer the value ends before the line on which the next key stands.
+        Found::Is(end, behind) if value[end..].starts_with(VALUE_END) => {
+            Pair::Is(key, &value[..end], at + behind)
         }
-        let nested = value[..end].match_indices(CLOSER).any(|(at, _)| {
-            let behind = value[at + CLOSER.len()..].trim_start();
-            behind.starts_with("<tool_call>")
-        });
-        if nested && value[..end].contains(VALUE) {
-            return Pair::Bad;
+        Found::Is(end, behind) => {
+            Pair::Is(key, value[..end].strip_suffix('\n').unwrap_or(&value[..end]), at + behind)
         }
-        return Pair::Is(key, &value[..end], at + end + VALUE_END.len());
     }
-    match value.find(CLOSER) {
-        Some(end) if ctx.end == End::Stop && value[end..].trim_end().len() == CLOSER.len() => {
-            Pair::Is(key, &value[..end], at + end)
-        }
-        _ => Pair::More,
-    }
+}
+
+/// A whole call begins here, as it stands in a value that shows one.
+fn opens_call(text: &str) -> bool {
+    let Some(inside) = text.strip_prefix(OPENER) else { return false };
+    let inside = &inside[loose_blanks(inside)..];
+    let behind = &inside[name_length(inside)..];
+    let behind = &behind[loose_blanks(behind)..];
+    behind.len() < inside.len() && starts_with_any(behind, &[KEY, CLOSER, "<tool_sep>"]).is_ok()
 }

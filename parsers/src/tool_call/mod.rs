@@ -10,6 +10,7 @@ mod braces;
 mod channels;
 mod formats;
 mod grammar;
+mod inner;
 mod json_block;
 mod keyed;
 mod lines;

@@ -4,6 +4,7 @@
 //! <|sep|>` and `<|close|>tag<|sep|>`. Text of leaves is verbatim and typed by the schema.
 
 use super::grammar::{Context, Step, blanks, window};
+use super::inner::{self, Found, Inner};
 use super::normalise::quoted;
 use super::values::Values;
 
@@ -164,14 +165,28 @@ fn kimi3_call(text: &str, ctx: Context<'_>) -> Result<(super::grammar::Call, usi
         }
         let (head, from) = kimi3_tag(text, at, OPEN)?;
         let key = attribute(head, "key").filter(|_| head.starts_with("argument")).ok_or(false)?;
-        let closer = format!("{CLOSE}argument{SEP}");
-        let end = text[from..].find(&closer).ok_or(true)?;
+        let opens_call = |rest: &str| {
+            let head = kimi3_tag(window(rest, 2 * HEAD), 0, OPEN);
+            head.is_ok_and(|(head, _)| head.starts_with("call ") && attribute(head, "tool").is_some())
+        };
+        let tags = Inner {
+            opener: "<|open|>argument ",
+            closer: "<|close|>argument<|sep|>",
+            next: &["<|open|>argument ", "<|close|>call<|sep|>"],
+            opens_call: &opens_call,
+            lost: &|_| false,
+        };
+        let (end, next) = match inner::value(&text[from..], &tags, ctx) {
+            Found::More => return Err(true),
+            Found::Bad => return Err(false),
+            Found::Is(end, next) => (end, next),
+        };
         let value = &text[from..from + end];
         match attribute(head, "type").as_deref() {
             Some("string") | None => values.push(&key, value),
             Some(_) => values.push_loose(&key, value),
         }
-        at = from + end + closer.len();
+        at = from + next;
     }
 }
 
