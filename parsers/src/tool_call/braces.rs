@@ -49,7 +49,8 @@ pub(crate) fn call(text: &str, at: usize, quote: &str, closers: &[&str], ctx: Co
     match starts_with_any(&text[after..], closers) {
         Ok(closer) => Step::Calls(vec![call], after + closer.len()),
         Err(true) if !ctx.end.is_end() => Step::More,
-        Err(_) => Step::Calls(vec![call], end),
+        Err(true) => Step::Calls(vec![call], text.len()),
+        Err(false) => Step::Calls(vec![call], end),
     }
 }
 

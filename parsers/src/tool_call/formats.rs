@@ -343,6 +343,13 @@ pub(crate) const INVENTED: &[&str] = &[
     "<|start_header_id|>",
     "<function_response>",
     "<tool_result>",
+    "<function_results>",
+    "<|tool_response>",
+    "<|im_system|>",
+    "<｜User｜>",
+    "<｜tool▁outputs▁begin｜>",
+    "<｜tool▁output▁begin｜>",
+    "[TOOL_RESULTS]",
 ];
 
 /// Shells around text that a client should not see: opener and closers.

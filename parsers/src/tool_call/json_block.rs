@@ -129,7 +129,9 @@ fn closed(text: &str, at: usize, calls: Vec<Call>, closers: &[&str], fenced: boo
         match starts_with_any(rest, closers) {
             Ok(closer) => return Step::Calls(calls, end + closer.len()),
             Err(true) if !ctx.end.is_end() => return Step::More,
-            Err(_) => {}
+            // Half of the closer, at the end of the answer.
+            Err(true) => return Step::Calls(calls, text.len()),
+            Err(false) => {}
         }
         if let Some(after) = rest.strip_prefix("```").filter(|_| fenced) {
             end = text.len() - after.len();
@@ -196,7 +198,7 @@ pub(crate) enum Body {
 /// Reads the arguments of a named call: an object, in a fence or not, up to one of the closers.
 pub(crate) fn arguments(text: &str, closers: &[&str], ctx: Context<'_>) -> Body {
     let Ok(start) = skip_fence(text) else {
-        return if ctx.end.is_end() { Body::Bad } else { Body::More };
+        return if ctx.end == End::Stop { Body::Bad } else { Body::More };
     };
     let rest = &text[start..];
     if rest.is_empty() {

@@ -2,7 +2,9 @@
 //!
 //! Values of strings are verbatim, down to the last newline; all others are typed by the tool's schema.
 
-use super::grammar::{Context, End, Step, loose_blanks, may_be_blank, may_become, name_length, starts_with_any, window};
+use super::grammar::{
+    Context, End, Step, loose_blanks, may_be_blank, may_become, name_length, starts_with_any, window,
+};
 use super::inner::{self, Found, Inner};
 use super::json_block::{self, Body};
 use super::normalise;

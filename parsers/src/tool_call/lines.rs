@@ -2,6 +2,9 @@
 
 /// Elements that show their content.
 pub(super) const SHOWING: [&str; 7] = ["pre", "code", "samp", "kbd", "blockquote", "example", "xmp"];
+/// A comment shows nothing, and runs nothing.
+pub(super) const COMMENT: &str = "<!--";
+pub(super) const COMMENT_END: &str = "-->";
 /// Said right before a trailing example, these deny that it is meant.
 const DENIALS: &[&str] = &[
     "example",
@@ -57,6 +60,9 @@ pub(super) fn showing(line: &str) -> Option<&'static str> {
     const CLOSERS: [&str; 7] =
         ["</pre>", "</code>", "</samp>", "</kbd>", "</blockquote>", "</example>", "</xmp>"];
     let line = line.trim_start();
+    if line.starts_with(COMMENT) {
+        return comments(line).then_some(COMMENT_END);
+    }
     let at = SHOWING.iter().position(|name| line.starts_with('<') && opens(line, name))?;
     line[1..].starts_with(SHOWING[at]).then_some(CLOSERS[at])
 }
@@ -69,8 +75,16 @@ pub(super) fn opens(line: &str, name: &str) -> bool {
     line.match_indices('<').rfind(tag).is_some_and(|(at, _)| !line[at..].contains(&format!("</{name}>")))
 }
 
+/// True if the line opens a comment and does not close it.
+pub(super) fn comments(line: &str) -> bool {
+    line.rfind(COMMENT).is_some_and(|at| !line[at + COMMENT.len()..].contains(COMMENT_END))
+}
+
 /// What closes a showing element, at the start of the text; `Err(true)` while it may.
 pub(super) fn closes_showing(text: &str) -> Result<(), bool> {
+    if text.starts_with('-') {
+        return if text.starts_with(COMMENT_END) { Ok(()) } else { Err(COMMENT_END.starts_with(text)) };
+    }
     let Some(rest) = text.strip_prefix("</") else { return Err("</".starts_with(text)) };
     match rest.find('>') {
         Some(end) if SHOWING.contains(&&rest[..end]) => Ok(()),
@@ -82,7 +96,7 @@ pub(super) fn closes_showing(text: &str) -> Result<(), bool> {
 /// True while the text may become the opening tag of a showing element.
 pub(super) fn may_show(text: &str) -> bool {
     let Some(rest) = text.strip_prefix('<') else { return false };
-    SHOWING.iter().any(|name| name.starts_with(rest))
+    COMMENT.starts_with(text) || SHOWING.iter().any(|name| name.starts_with(rest))
 }
 
 /// What a diff, `grep -n`, `cat -n` or a table puts before a line's text.

@@ -11,6 +11,11 @@ use super::machine::{Look, Machine, PATIENCE};
 use super::place::Doubt;
 use super::{Settings, channels, json_block, markers, named, weak};
 
+/// A line of a fence is looked through for so many bytes.
+const LINE: usize = 256;
+/// As many bytes of a marker, at the end of a cut answer, are no text.
+const HALF: usize = 4;
+
 impl Machine {
     /// The beginning of a call that is too long to be held.
     fn look_long(
@@ -58,8 +63,8 @@ impl Machine {
                 _ => {}
             }
         }
-        let mut partial = false;
-        if self.gap || first == b'<' {
+        let (mut partial, mut opener) = (false, false);
+        if self.gap || matches!(first, b'<' | b'[') {
             match self.look_noise(rest, open) {
                 Look::Text(_) => {}
                 Look::Hold => partial = true,
@@ -83,11 +88,18 @@ impl Machine {
                     }
                     return self.meant(rest, step, doubt, end, settings);
                 }
-                Err(may) => partial |= may,
+                // The answer was cut inside a marker.
+                Err(true) if end == End::Cut && !word && rest.len() >= HALF => {
+                    return Look::Read(Step::More, true);
+                }
+                Err(may) => opener = may,
             }
         }
-        if partial && open {
+        if (partial || opener) && open {
             return Look::Hold;
+        }
+        if partial && self.gap && self.has_call() && rest.len() > 1 {
+            return Look::Drop(rest.len());
         }
         if self.place.start && first == b'>' {
             return self.look_quote(rest, end, settings);
@@ -105,7 +117,10 @@ impl Machine {
         }
         if weak::is_candidate(first, start) {
             let step = weak::read(rest, start, self.context(end, settings));
-            return if self.is_denied(rest, &step) { Look::Text(1) } else { Look::Read(step, false) };
+            if self.is_denied(rest, &step) {
+                return Look::Text(1);
+            }
+            return self.weakly_meant(rest, step, end, settings);
         }
         Look::Text(1)
     }
@@ -167,26 +182,44 @@ impl Machine {
     }
 
     fn look_fence(&self, rest: &str, end: End, settings: &Settings) -> Look {
-        let (mark, fence) = if rest.starts_with('`') { (b'`', "```") } else { (b'~', "~~~") };
-        if !rest.starts_with(fence) {
-            return if fence.starts_with(rest) { Look::Hold } else { Look::Text(1) };
+        let (mark, open) = (rest.as_bytes()[0], !end.is_end());
+        let run = rest.bytes().take_while(|byte| *byte == mark).count();
+        if run == rest.len() && open && run <= LINE {
+            return Look::Hold;
         }
-        if self.place.fence.is_some_and(|open| open != mark) {
-            return Look::Text(3);
+        if run < 3 {
+            return Look::Text(run);
         }
-        if self.place.fence.is_some()
-            || mark == b'~'
+        let (line, complete) = match window(&rest[run..], LINE).split_once('\n') {
+            Some((line, _)) => (line, true),
+            None => (window(&rest[run..], LINE), rest.len() - run > LINE || !open),
+        };
+        if let Some((opened, length)) = self.place.fence {
+            let closes = mark == opened && run >= length && line.trim().is_empty();
+            return match (closes, complete) {
+                (true, false) => Look::Hold,
+                (true, true) => Look::Fence(run),
+                (false, _) => Look::Text(run),
+            };
+        }
+        // With another backtick on its line it is inline code.
+        let fence = match mark == b'`' && line.contains('`') {
+            true => Look::Text(run),
+            false if mark == b'`' && !complete => Look::Hold,
+            false => Look::Fence(run),
+        };
+        if mark == b'~'
             || self.place.is_talk()
             || self.calls > 0
             || !settings.weak
             || self.rejected > PATIENCE
         {
-            return Look::Fence;
+            return fence;
         }
         match weak::fence(rest, self.gap, self.context(end, settings)) {
-            Step::Not(_) => Look::Fence,
-            Step::More if end.is_end() => Look::Fence,
-            step if self.is_denied(rest, &step) => Look::Fence,
+            Step::Not(_) => fence,
+            Step::More if !open => fence,
+            step if self.is_denied(rest, &step) => fence,
             step => Look::Read(step, false),
         }
     }

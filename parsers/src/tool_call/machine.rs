@@ -38,6 +38,8 @@ pub(crate) struct Machine {
     retry: usize,
     pub(super) rejected: usize,
     pub(super) calls: usize,
+    /// A call that is only shown was said last: what follows it at once is shown too.
+    pub(super) shown: bool,
     /// The backend has sent a call itself, beside the text.
     beside: bool,
     said: bool,
@@ -51,7 +53,10 @@ pub(super) enum Look {
     Text(usize),
     Drop(usize),
     Hold,
-    Fence,
+    /// The mark of a fence, so many bytes.
+    Fence(usize),
+    /// These many bytes are calls that are only shown.
+    Shown(usize),
     Stop,
     Shell(usize, &'static [&'static str]),
     Read(Step, bool),
@@ -129,7 +134,8 @@ impl Machine {
         }
         if end.is_end() {
             let pending = std::mem::take(&mut self.pending);
-            match self.said || self.has_call() || self.reasoned || self.lost {
+            let framed = end == End::Cut && !pending.trim().is_empty();
+            match self.said || self.has_call() || self.reasoned || self.lost || framed {
                 true => self.markup(&pending),
                 false => self.text.push_str(&pending),
             }
@@ -188,9 +194,15 @@ impl Machine {
             Look::Hold if end.is_end() => self.say(rest, rest.len()),
             Look::Hold => None,
             Look::Drop(used) => self.drop(&rest[..used]),
-            Look::Fence => {
-                self.place.fence = if self.place.fence.is_some() { None } else { rest.bytes().next() };
-                self.say(rest, 3)
+            Look::Fence(run) => {
+                let opened = rest.bytes().next().map(|mark| (mark, run));
+                self.place.fence = if self.place.fence.is_some() { None } else { opened };
+                self.say(rest, run)
+            }
+            Look::Shown(used) => {
+                let used = self.say_exactly(rest, used);
+                self.shown = true;
+                used
             }
             Look::Stop => {
                 let pending = std::mem::take(&mut self.pending);
@@ -372,6 +384,7 @@ impl Machine {
         self.place.advance(&pending);
         self.place.advance(text);
         self.gap = false;
+        self.shown &= text.trim().is_empty();
         self.list = None;
         self.said = true;
         Some(used)

@@ -5,7 +5,7 @@
 use std::sync::LazyLock;
 
 use super::formats::{FORMATS, Format, INVENTED, LEAKS, SHELLS, SURPLUS};
-use super::lines::SHOWING;
+use super::lines::{COMMENT, SHOWING};
 
 struct Index {
     /// Openers, by their second byte.
@@ -38,7 +38,7 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
     let shells =
         SHELLS.iter().flat_map(|(opener, closers)| [*opener].into_iter().chain(closers.iter().copied()));
     let others = [LEAKS, SURPLUS, INVENTED].into_iter().flatten().copied().chain(shells);
-    others.chain(["<think>", "<s>"]).for_each(|marker| index.add(marker));
+    others.chain(["<think>", "<s>", COMMENT]).for_each(|marker| index.add(marker));
     SHOWING.iter().for_each(|name| index.add(&format!("<{name}>")));
     SHOWING.iter().for_each(|name| index.add(&format!("</{name}>")));
     index

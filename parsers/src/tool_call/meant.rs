@@ -19,6 +19,9 @@ const ROW: usize = 64;
 impl Machine {
     /// What a call of this format needs here in order to be one.
     pub(super) fn doubt(&self, format: &Format) -> Doubt {
+        if self.shown {
+            return Doubt::Talk;
+        }
         match self.place.doubt(&self.pending, format.token) {
             doubt if !self.gap || doubt == Doubt::Talk => doubt,
             // Behind a call, and at the very start, only an indented one may be an example.
@@ -42,9 +45,23 @@ impl Machine {
         };
         match self.is_meant(&rest[used..], doubt, end, settings) {
             Some(true) => Look::Read(step, true),
-            Some(false) => Look::Read(Step::Not(used), true),
+            Some(false) => Look::Shown(used),
             None if end.is_end() => Look::Read(step, true),
             None => Look::Hold,
+        }
+    }
+
+    /// The same for weak evidence, which stands at the beginning of a line.
+    pub(super) fn weakly_meant(&self, rest: &str, step: Step, end: End, settings: &Settings) -> Look {
+        let used = match &step {
+            Step::Calls(calls, used) if !calls.is_empty() && !self.gap => *used,
+            _ => return Look::Read(step, false),
+        };
+        let doubt = if self.shown { Doubt::Talk } else { self.place.doubt("", false) };
+        match self.is_meant(&rest[used..], doubt, end, settings) {
+            Some(false) => Look::Shown(used),
+            None if !end.is_end() => Look::Hold,
+            _ => Look::Read(step, false),
         }
     }
 
@@ -52,7 +69,7 @@ impl Machine {
     fn is_meant(&self, behind: &str, doubt: Doubt, end: End, settings: &Settings) -> Option<bool> {
         let partner = self.place.quotation().filter(|_| !self.gap);
         if partner.is_some() || self.place.shows() {
-            let behind = closed(behind)?;
+            let behind = self.behind_calls(behind, true, end, settings)?;
             match behind.chars().next() {
                 None => return None,
                 next if next == partner => return Some(false),
@@ -67,10 +84,37 @@ impl Machine {
         match doubt {
             Doubt::None => Some(true),
             Doubt::Talk => Some(false),
-            Doubt::Sentence { token } => sentence(behind, token),
+            Doubt::Sentence { token } => sentence(self.behind_calls(behind, false, end, settings)?, token),
             Doubt::Indented => self.stands_alone(behind, end, settings),
             Doubt::Span => span(behind),
         }
+    }
+
+    /// The text behind further calls: of one place, all are meant or none. `lines`: they may stand on lines of their own.
+    fn behind_calls<'t>(
+        &self,
+        behind: &'t str,
+        lines: bool,
+        end: End,
+        settings: &Settings,
+    ) -> Option<&'t str> {
+        let mut rest = closed(behind)?;
+        for _ in 0..ROW {
+            let next = if lines { rest.trim_start() } else { rest };
+            if next.is_empty() {
+                return None;
+            }
+            rest = match formats::at(next) {
+                Ok((format, opener)) => match format.read(next, opener, self.context(end, settings)) {
+                    Step::Calls(_, used) | Step::Opener(used) => closed(&next[used..])?,
+                    Step::More if !end.is_end() => return None,
+                    _ => return Some(rest),
+                },
+                Err(true) if !end.is_end() => return None,
+                Err(_) => return Some(rest),
+            };
+        }
+        Some(rest)
     }
 
     /// Nothing but further calls follows.

@@ -114,7 +114,8 @@ pub(crate) fn body(
     match starts_with_any(&text[after..], closers) {
         Ok(closer) => done(after + closer.len()),
         Err(true) if !ctx.end.is_end() => Step::More,
-        Err(_) => done(end),
+        Err(true) => done(text.len()),
+        Err(false) => done(end),
     }
 }
 

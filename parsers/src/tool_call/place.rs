@@ -8,7 +8,8 @@ use memchr::{memchr, memchr_iter, memchr3_iter, memrchr};
 
 use super::grammar::window;
 use super::lines::{
-    SHOWING, Speaker, columns, denies, goes_on_as_diff, is_gutter, opens, showing, speaker, starts_diff,
+    COMMENT_END, SHOWING, Speaker, columns, comments, denies, goes_on_as_diff, is_gutter, opens, showing,
+    speaker, starts_diff,
 };
 use super::markers;
 
@@ -35,8 +36,8 @@ pub(super) enum Doubt {
 /// What the text so far tells of the place where it ends.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// The mark of the fence that is open.
-    pub(super) fence: Option<u8>,
+    /// The mark of the fence that is open, and its length.
+    pub(super) fence: Option<(u8, usize)>,
     /// Only blanks so far on this line.
     pub(super) start: bool,
     /// Columns of blanks before the line's first other character.
@@ -45,6 +46,8 @@ pub(super) struct Place {
     head: String,
     /// The last character said.
     last: char,
+    /// Hyphens at the end of the text: half of `-->`.
+    hyphens: usize,
     /// An odd number of backticks on this line.
     ticks: bool,
     /// An odd number of backticks on earlier lines of the paragraph.
@@ -75,6 +78,7 @@ impl Default for Place {
             indent: 0,
             head: String::new(),
             last: '\n',
+            hyphens: 0,
             ticks: false,
             span: false,
             blank: true,
@@ -148,7 +152,7 @@ impl Place {
 
     /// An element is open on this line that shows what is in it.
     pub(super) fn shows(&self) -> bool {
-        SHOWING.iter().any(|name| opens(&self.head, name))
+        SHOWING.iter().any(|name| opens(&self.head, name)) || comments(&self.head)
     }
 
     /// Text that a candidate at the end of an answer follows, and that denies or asks. `text`: what has not left yet.
@@ -234,7 +238,7 @@ impl Place {
 
     fn begin_line(&mut self) {
         self.head.clear();
-        (self.start, self.indent, self.ticks) = (true, 0, false);
+        (self.start, self.indent, self.ticks, self.hyphens) = (true, 0, false, 0);
     }
 
     /// A part of a line.
@@ -248,9 +252,12 @@ impl Place {
             self.start = text.is_empty();
         }
         self.ticks ^= memchr_iter(b'`', part.as_bytes()).count() % 2 == 1;
-        if self.element.is_some_and(|closer| part.contains(closer)) {
+        let ends = |closer: &str| part.contains(closer) || self.ends_comment(part, closer);
+        if self.element.is_some_and(ends) {
             self.element = None;
         }
+        let hyphens = part.len() - part.trim_end_matches('-').len();
+        self.hyphens = if hyphens == part.len() { self.hyphens + hyphens } else { hyphens };
         if part.starts_with('<') && !self.is_talk() {
             // `</s>` ends what was struck through before it is taken for a leak.
             self.struck = match part {
@@ -259,6 +266,12 @@ impl Place {
                 _ => self.struck,
             };
         }
+    }
+
+    /// The end of a comment whose first bytes have come before this part.
+    fn ends_comment(&self, part: &str, closer: &str) -> bool {
+        let missing = (1..COMMENT_END.len()).find(|at| part.starts_with(&COMMENT_END[*at..]));
+        closer == COMMENT_END && missing.is_some_and(|before| self.hyphens >= before)
     }
 
     /// Keeps the beginning of the line.

@@ -29,6 +29,7 @@ pub(crate) fn calls(text: &str, at: usize, closers: &[&str], ctx: Context<'_>) -
                 Ok(closer) => Step::Calls(calls, after + closer.len()),
                 Err(true) if !ctx.end.is_end() => Step::More,
                 Err(_) if after == text.len() && !ctx.end.is_end() && !closers.is_empty() => Step::More,
+                Err(true) if after < text.len() => Step::Calls(calls, text.len()),
                 Err(_) => Step::Calls(calls, end),
             }
         }

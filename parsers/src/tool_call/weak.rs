@@ -60,6 +60,9 @@ fn json(text: &str, start: bool, ctx: Context<'_>) -> Step {
                 step => step,
             }
         }
+        Step::CutAfter(calls) if ctx.demanded && calls.iter().all(|call| fits(call, ctx)) => {
+            Step::CutAfter(calls)
+        }
         Step::More => Step::More,
         _ => no_call(text, EXTENT, ctx),
     }

@@ -16,7 +16,7 @@ pub(crate) fn read(text: &str, at: usize, format: &'static Format, ctx: Context<
     if text[from..].starts_with('`') {
         match json_block::skip_fence(&text[from..]) {
             Ok(used) => from += used,
-            Err(()) if ctx.end.is_end() => return Step::Not(at),
+            Err(()) if ctx.end == End::Stop => return Step::Not(at),
             Err(()) => return Step::More,
         }
     }
@@ -120,7 +120,8 @@ pub(crate) fn functions(text: &str, at: usize, wrapper: Wrapper, ctx: Context<'_
         match starts_with_any(rest, wrapper.closers) {
             Ok(closer) => return Step::Calls(calls, end + closer.len()),
             Err(may) if !ctx.end.is_end() && (may || may_be_blank(rest)) => return Step::More,
-            Err(_) => {}
+            Err(true) => return Step::Calls(calls, text.len()),
+            Err(false) => {}
         }
         match head(rest, FUNCTIONS, |name| ctx.tools.resolve(name).is_some()) {
             Head::More if !ctx.end.is_end() => return Step::More,
