@@ -285,7 +285,9 @@ impl XmlStream {
                         Some(false) => {}
                     },
                     _ if inside.blocks > 0 => {}
-                    Next::Ends | Next::Goes => return Scan::Ends(chain[nth].0, chain[nth].1),
+                    Next::Ends | Next::Unwrapped | Next::Goes => {
+                        return Scan::Ends(chain[nth].0, chain[nth].1);
+                    }
                     Next::Repeats if inside.parameters < chain.len() => {
                         return Scan::Ends(chain[nth].0, chain[nth].1);
                     }

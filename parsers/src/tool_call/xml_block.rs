@@ -211,6 +211,8 @@ fn value<'t>(text: &'t str, at: usize, assigned: bool, tags: &Tags<'_>, block: &
     let (mut blocks, mut inner, mut closed, mut inside_block) = (0usize, Vec::new(), false, true);
     // Where the value ends if the closers behind do not balance.
     let (mut first, mut late, mut ended, mut skip) = (None, None, false, from);
+    // Where it ends if the block's wrapper was never closed.
+    let mut unwrapped = None;
     for found in memchr_iter(b'<', &body.as_bytes()[from..]) {
         let found = from + found;
         let rest = &body[found..];
@@ -235,6 +237,9 @@ fn value<'t>(text: &'t str, at: usize, assigned: bool, tags: &Tags<'_>, block: &
                 continue;
             }
             let balanced = inner.len() < chain.len();
+            if matches!(next, Next::Unwrapped) && balanced {
+                unwrapped = unwrapped.or(Some((chain[inner.len()], inner.clone())));
+            }
             let goes = matches!(next, Next::Goes) && (balanced || !block.counts);
             if matches!(next, Next::Goes) && !goes && first.is_none() {
                 first = Some((chain[0], inner.clone()));
@@ -242,6 +247,15 @@ fn value<'t>(text: &'t str, at: usize, assigned: bool, tags: &Tags<'_>, block: &
             ended = matches!(next, Next::Ends) && !balanced && first.is_some();
             if ended {
                 break;
+            }
+            // The value began on a line of its own and does not end on one, and text follows the call: two readings.
+            let framed = tags.element == "function" && body.starts_with(['\n', '\r']);
+            if framed && matches!(next, Next::Ends) && !body[..chain[0].0].ends_with('\n') {
+                match tags.goes_on(behind) {
+                    None => break,
+                    Some(true) => return Value::Bad,
+                    Some(false) => {}
+                }
             }
             if goes || matches!(next, Next::Ends) || (balanced && matches!(next, Next::Repeats)) {
                 let nth = inner.len().min(chain.len() - 1);
@@ -291,6 +305,11 @@ fn value<'t>(text: &'t str, at: usize, assigned: bool, tags: &Tags<'_>, block: &
             block.doubt |= lost;
             inner.push(lost.then_some(name));
         }
+    }
+    if let Some(((from, to), inner)) = unwrapped.filter(|_| tags.ctx.end.is_end()) {
+        block.strained = false;
+        block.lost.extend(inner.into_iter().flatten());
+        return is(from, to);
     }
     match (first, late) {
         (Some(((from, to), inner)), _) if ended || (blocks == 0 && tags.ctx.end.is_end()) => {

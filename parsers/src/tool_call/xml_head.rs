@@ -192,6 +192,8 @@ pub(crate) enum Next {
     Goes,
     /// One that is set already.
     Repeats,
+    /// The end of a block, but its wrapper does not end behind it.
+    Unwrapped,
     Other,
 }
 
@@ -237,6 +239,16 @@ impl Tags<'_> {
         next || self.ctx.end == End::Stop && at >= self.last && (behind.is_empty() || wrapped)
     }
 
+    /// Text goes on right behind the wrapper's closer; none while that is open.
+    pub(crate) fn goes_on(&self, rest: &str) -> Option<bool> {
+        let Some(after) = rest.strip_prefix(&self.function).map(str::trim_start) else { return Some(false) };
+        let Ok(closer) = starts_with_any(after, self.wrapper.closers) else { return Some(false) };
+        match after[closer.len()..].chars().next() {
+            None => self.ctx.end.is_end().then_some(false),
+            Some(c) => Some(!c.is_whitespace() && c != '<'),
+        }
+    }
+
     /// The closers here are the last ones of the call or of the answer.
     pub(crate) fn ends_answer(&self, rest: &str) -> bool {
         let end = |behind: &str| behind.is_empty() || starts_with_any(behind, LEAKS).is_ok();
@@ -257,12 +269,39 @@ impl Tags<'_> {
         inside.starts_with(&self.function) || matches!(parameter, Head::Is { .. })
     }
 
+    /// Behind a block's end its wrapper ends, if that was opened, or another block begins.
+    fn next_behind(&self, rest: &str) -> Next {
+        if !self.wrapper.opened || self.wrapper.closers.is_empty() {
+            return Next::Ends;
+        }
+        let mut rest = rest;
+        loop {
+            rest = &rest[loose_blanks(rest)..];
+            let surplus = self.parameters.iter().chain([&self.function]);
+            match surplus.into_iter().find_map(|closer| rest.strip_prefix(closer.as_str())) {
+                Some(behind) => rest = behind,
+                None => break,
+            }
+        }
+        let block = head(window(rest, TAG), FUNCTIONS, |name| self.declared(name));
+        if self.is_foreign(rest)
+            || matches!(block, Head::Is { .. })
+            || starts_with_any(rest, LEAKS).is_ok()
+            || (self.ctx.end.is_end() && (rest.is_empty() || self.may_begin(rest)))
+        {
+            return Next::Ends;
+        }
+        let partial = starts_with_any(rest, LEAKS) == Err(true);
+        let open = may_be_blank(rest) || self.may_begin(rest) || partial || matches!(block, Head::More);
+        if open && !self.ctx.end.is_end() { Next::Open } else { Next::Unwrapped }
+    }
+
     pub(crate) fn next(&self, rest: &str, block: &Block<'_>) -> Next {
         let stopped = self.ctx.end == End::Stop && (rest.is_empty() || may_become(rest, &self.function));
-        if rest.starts_with(&self.function)
-            || stopped
-            || (self.is_foreign(rest) && (self.wrapper.opened || block.is_complete()))
-        {
+        if let Some(behind) = rest.strip_prefix(&self.function) {
+            return self.next_behind(behind);
+        }
+        if stopped || (self.is_foreign(rest) && (self.wrapper.opened || block.is_complete())) {
             return Next::Ends;
         }
         match head(window(rest, TAG), PARAMETERS, |key| block.values.has_parameter(key)) {

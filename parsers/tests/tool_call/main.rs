@@ -21,4 +21,6 @@ mod nested;
 #[cfg(test)]
 mod score;
 #[cfg(test)]
+mod shown;
+#[cfg(test)]
 mod talk;
