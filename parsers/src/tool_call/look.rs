@@ -63,6 +63,13 @@ impl Machine {
                 _ => {}
             }
         }
+        if self.shown && first == b'<' {
+            match formats::closer_at(rest) {
+                Ok(closer) => return Look::Shown(closer),
+                Err(true) if open => return Look::Hold,
+                Err(_) => {}
+            }
+        }
         let (mut partial, mut opener) = (false, false);
         if self.gap || matches!(first, b'<' | b'[') {
             match self.look_noise(rest, open) {
@@ -89,7 +96,7 @@ impl Machine {
                     return self.meant(rest, step, doubt, end, settings);
                 }
                 // The answer was cut inside a marker.
-                Err(true) if end == End::Cut && !word && rest.len() >= HALF => {
+                Err(true) if end == End::Cut && !word && !(partial && self.gap) && rest.len() >= HALF => {
                     return Look::Read(Step::More, true);
                 }
                 Err(may) => opener = may,

@@ -239,11 +239,11 @@ impl Tags<'_> {
         next || self.ctx.end == End::Stop && at >= self.last && (behind.is_empty() || wrapped)
     }
 
-    /// Text goes on right behind the wrapper's closer; none while that is open.
+    /// Text goes on behind the wrapper's closer, on its line; none while that is open.
     pub(crate) fn goes_on(&self, rest: &str) -> Option<bool> {
         let Some(after) = rest.strip_prefix(&self.function).map(str::trim_start) else { return Some(false) };
         let Ok(closer) = starts_with_any(after, self.wrapper.closers) else { return Some(false) };
-        match after[closer.len()..].chars().next() {
+        match after[closer.len()..].trim_start_matches([' ', '\t']).chars().next() {
             None => self.ctx.end.is_end().then_some(false),
             Some(c) => Some(!c.is_whitespace() && c != '<'),
         }

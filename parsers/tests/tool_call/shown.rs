@@ -130,7 +130,7 @@ fn case_5a_nothing_runs_out_of_inline_code() {
 }
 
 #[test]
-fn case_5h_a_fence_ends_at_a_bare_line_of_its_own_mark_at_least_as_long() {
+fn case_5i_a_fence_ends_at_a_bare_line_of_its_own_mark_at_least_as_long() {
     for form in FORMS {
         is_talk(&format!("````markdown\n```xml\n{form}\n```\n````\nThat is all."));
         is_talk(&format!("~~~~\n~~~\n{form}\n~~~\n~~~~\nDone."));
@@ -165,7 +165,7 @@ fn case_4b_several_calls_in_one_place_are_meant_together_or_not_at_all() {
 }
 
 #[test]
-fn case_5i_a_comment_is_no_call() {
+fn case_5j_a_comment_is_no_call() {
     for form in FORMS {
         is_talk(&format!("<!-- {form} -->\nok"));
         is_talk(&format!("<!--\n{form}\n-->\nok"));
@@ -253,7 +253,9 @@ fn case_18c_a_block_ends_where_its_wrapper_does() {
     }
     assert_eq!(calls(&format!("{open}\nAnd:\n{QWEN}")).len(), 2);
     // Two readings.
-    is_talk(&QWEN.replace("rm", "echo '</parameter></function></tool_call>'"));
+    for value in ["echo '</parameter></function></tool_call>'", "a </parameter> </function> </tool_call> b"] {
+        is_talk(&QWEN.replace("rm", value));
+    }
 }
 
 #[test]

@@ -119,7 +119,7 @@ async fn main() {
     }
     line("**all**", all.0, &all.1);
     if get_harmony_encoding().await.is_err() {
-        println!("\nDynamo's harmony parser fetches a vocabulary when it starts, which failed here: its lines count as failed.");
+        println!("\nDynamo's harmony lines could not run: its parser needs a vocabulary, which was not there.");
     }
     println!(
         "\nWithout a parser for the format: dynamo-parsers {}, tool-parser {} cases.",
