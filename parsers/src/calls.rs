@@ -12,6 +12,7 @@ mod choice;
 mod delta;
 mod entry;
 mod finish;
+mod reading;
 mod whole;
 
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use memchr::memmem;
 
 use crate::edit::{self, Edits};
-use crate::json::Value;
+use crate::json::{Kind, Value};
 use crate::schema::ToolSet;
 use choice::Choice;
 
@@ -77,6 +78,11 @@ impl ChunkNormaliser {
         if self.waiting.is_empty() && !self.concerns(json) {
             return Rewritten::Same;
         }
+        let shaped = Value::parse(json).ok().and_then(|chunk| shaped(chunk, json));
+        if shaped.is_some() {
+            self.change("calls put in order");
+        }
+        let json = shaped.as_deref().unwrap_or(json);
         match Value::parse(json).ok().filter(|_| self.concerns(json)) {
             Some(chunk) => self.chunk(chunk, json),
             None => self.waiting.push(json.to_owned()),
@@ -111,7 +117,8 @@ impl ChunkNormaliser {
         let call = &mut state.calls[number];
         call.from_text = true;
         name.clone_into(&mut call.name);
-        (number, call.id.clone())
+        let id = call.id.clone();
+        (state.show(number), id)
     }
 
     /// How many calls of a choice reach the client.
@@ -138,14 +145,16 @@ impl ChunkNormaliser {
     /// Whether a text can matter: it speaks of calls, or ends a choice that has some.
     fn concerns(&self, json: &str) -> bool {
         let has = |needle: &str| memmem::find(json.as_bytes(), needle.as_bytes()).is_some();
-        has("tool_calls") || (!self.choices.is_empty() && has("\"finish_reason\""))
+        has("tool_calls")
+            || has("\"function_call\"")
+            || (!self.choices.is_empty() && has("\"finish_reason\""))
     }
 
     fn is_holding(&self) -> bool {
         self.choices
             .values()
             .flat_map(|choice| &choice.calls)
-            .any(|call| !call.dropped && call.arguments.is_holding())
+            .any(|call| call.index.is_some() && call.arguments.is_holding())
     }
 
     fn release(&mut self) -> Rewritten {
@@ -188,6 +197,24 @@ fn choices(answer: Value<'_>) -> impl Iterator<Item = (u64, Value<'_>)> {
     list.enumerate().map(|(position, choice)| {
         (choice.get("index").and_then(Value::as_u64).unwrap_or(position as u64), choice)
     })
+}
+
+/// A chunk with `message` where `delta` belongs, or with one call where a list of them does, as it should be.
+fn shaped(chunk: Value<'_>, json: &str) -> Option<String> {
+    let mut edits = Edits::new();
+    for (_, choice) in choices(chunk) {
+        let [delta, message] = choice.get_all(["delta", "message"]);
+        let delta = delta.filter(|delta| !delta.is_null());
+        let said = delta.or(message).and_then(|said| said.get("tool_calls"));
+        if let Some(call) = said.filter(|call| call.kind() == Kind::Object) {
+            edits.replace(call, format!("[{}]", call.raw()));
+        }
+        if let (None, Some(message), Some(_)) = (delta, message, said) {
+            edits.set(choice, "delta", message.raw().to_owned());
+            edits.remove(choice, "message");
+        }
+    }
+    (!edits.is_empty()).then(|| write(chunk, json, &edits))
 }
 
 fn made_id(seed: &str, choice: u64, number: usize) -> String {

@@ -74,13 +74,25 @@ impl Mended {
             self.edits.remove(message.0, "tool_calls");
             self.note(&format!("messages[{at}]"), "empty list of calls removed");
         }
-        for (number, call) in list.elements().enumerate().filter(|(_, call)| call.kind() == Kind::Object) {
+        let mut left = 0;
+        for (number, call) in list.elements().enumerate() {
             let place = format!("messages[{at}].tool_calls[{number}]");
+            let function = call.get("function").filter(|function| function.kind() == Kind::Object);
+            if !is_name(function.unwrap_or(call).get("name")) && !is_custom(call) {
+                self.edits.remove_element(list, number);
+                self.note(&place, "call without a name left out");
+                continue;
+            }
+            left += 1;
             if call.get("type").is_none_or(Value::is_null) {
                 self.edits.set(call, "type", r#""function""#);
                 self.note(&place, "type added");
             }
-            if let Some(function) = call.get("function").filter(|function| function.kind() == Kind::Object)
+            if function.is_none() && !is_custom(call) {
+                self.put_into_function(call);
+                self.note(&place, "name and arguments put into function");
+            }
+            if let Some(function) = function
                 && let Some((arguments, what)) = mend_arguments(function.get("arguments"))
             {
                 self.edits.set(function, "arguments", serde_json::Value::from(arguments).to_string());
@@ -88,7 +100,34 @@ impl Mended {
             }
             block.call(at, number, call);
         }
+        if left == 0 && list.elements().next().is_some() {
+            self.edits.remove(message.0, "tool_calls");
+            if message.0.get("content").is_none_or(Value::is_null) {
+                self.edits.set(message.0, "content", r#""""#);
+            }
+        }
     }
+
+    /// A call whose name and arguments stand beside where they belong.
+    fn put_into_function(&mut self, call: Value<'_>) {
+        let [name, arguments] = call.get_all(["name", "arguments"]);
+        let mended =
+            mend_arguments(arguments).map(|(arguments, _)| serde_json::Value::from(arguments).to_string());
+        let arguments = mended.as_deref().or(arguments.map(Value::raw)).unwrap_or("null");
+        let name = name.map_or("null", Value::raw);
+        self.edits.set(call, "function", format!("{{\"name\":{name},\"arguments\":{arguments}}}"));
+        self.edits.remove(call, "name");
+        self.edits.remove(call, "arguments");
+    }
+}
+
+fn is_name(value: Option<Value<'_>>) -> bool {
+    value.and_then(Value::as_str).is_some_and(|name| !name.is_empty())
+}
+
+/// A call of a kind of its own, which is none of a function.
+fn is_custom(call: Value<'_>) -> bool {
+    call.get("type").and_then(Value::as_str).is_some_and(|kind| kind != "function")
 }
 
 /// The text of the arguments as it must be, and what was done; none when it is so.
@@ -102,7 +141,7 @@ fn mend_arguments(arguments: Option<Value<'_>>) -> Option<(String, String)> {
             _ => (wrapped(arguments.raw()), "arguments that are no object kept as text".to_owned()),
         });
     };
-    if text.trim_ascii().is_empty() {
+    if matches!(text.trim_ascii(), "" | "null") {
         return Some(("{}".to_owned(), "empty arguments became {}".to_owned()));
     }
     if text.trim_ascii_start().starts_with('{') && is_json(text.trim_ascii()) {

@@ -8,8 +8,8 @@
 //! It must never change arguments that are JSON, never add a closer to what was cut by length, and any cut of the same
 //! text must give the same outcome, joined.
 
-use crate::json::{Kind, Value};
-use crate::json_repair::{is_json, repair_object};
+use super::reading::{begins_wrapper, is_markup, read_whole, split_keys, unwrapped};
+use crate::json_repair::is_json;
 use crate::schema::Tool;
 
 /// The most that is held for the call's end, in bytes; beyond that it leaves as it came.
@@ -105,14 +105,26 @@ impl Arguments {
         if self.given_up || !complete && self.is_empty() {
             return rest;
         }
-        if self.is_empty() {
+        if self.is_empty() || complete && self.is_nothing() {
             self.repairs += 1;
             self.settle("{}".to_owned());
             return "{}".to_owned();
         }
+        if let Some(broken) = self.broken
+            && self.want == Want::End
+            && complete
+            && is_markup(&self.source[broken..])
+        {
+            self.repairs += 1;
+            self.source.truncate(broken);
+            self.settle(self.source.clone());
+            return String::new();
+        }
         if let Some(broken) = self.broken {
-            let whole = split_keys(&self.source, tool).or_else(|| read_whole(&self.source, complete));
-            let sent = Self::mend(&self.source[..broken], tool);
+            let whole = split_keys(&self.source, tool)
+                .or_else(|| unwrapped(&self.source, tool))
+                .or_else(|| read_whole(&self.source, complete));
+            let sent = Self::mend(&self.source[..broken]);
             if let Some(whole) = whole
                 && let Some(tail) = whole.strip_prefix(&*sent)
             {
@@ -162,6 +174,11 @@ impl Arguments {
         self.source.trim_ascii().is_empty()
     }
 
+    /// Whether they say that there are none.
+    fn is_nothing(&self) -> bool {
+        self.at == 0 && matches!(self.source.trim_ascii(), "null" | "[]" | "\"\"")
+    }
+
     /// Whether they are a whole object.
     pub(super) fn is_whole(&self) -> bool {
         self.want == Want::End && self.broken.is_none()
@@ -172,11 +189,11 @@ impl Arguments {
         &self.source
     }
 
-    /// What leaves of a text whose end is JSON so far.
-    fn mend(text: &str, tool: Option<&Tool>) -> String {
+    /// What leaves of a text that is JSON as far as it goes.
+    fn mend(text: &str) -> String {
         let mut out = String::new();
         let mut fresh = Self { source: text.to_owned(), ..Self::default() };
-        fresh.read(tool, &mut out);
+        fresh.read(None, &mut out);
         out
     }
 
@@ -244,6 +261,13 @@ impl Arguments {
                 self.want = Want::After;
             }
             _ => {}
+        }
+        if let (Want::Start, b'{', Some(tool)) = (self.want, byte, tool) {
+            match begins_wrapper(&self.source[self.at + 1..], tool) {
+                Some(true) => return Step::Broken,
+                None => return Step::Wait,
+                Some(false) => {}
+            }
         }
         let in_object = self.open.last() == Some(&b'{');
         self.want = match (self.want, byte) {
@@ -321,40 +345,4 @@ fn may_be_word(text: &str) -> bool {
         Some(b't' | b'f' | b'n') => ["true", "false", "null"].iter().any(|word| word.starts_with(text)),
         _ => text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E')),
     }
-}
-
-/// Arguments that are an object after repair; one that is in a JSON string is taken out, once.
-fn read_whole(text: &str, complete: bool) -> Option<String> {
-    let repaired = repair_object(text, complete)?.json;
-    let decoded = Value::parse(&repaired).ok()?.as_str().map(|inner| repair_object(&inner, complete));
-    let object = match decoded {
-        Some(inner) => inner?.json,
-        None => repaired.clone(),
-    };
-    object.starts_with('{').then_some(object)
-}
-
-/// `{"command=ls": ""}` as `{"command": "ls"}`: only where the key is declared up to its first `=`, is not declared as
-/// a whole, has nothing as its value, and is given nowhere else.
-fn split_keys(text: &str, tool: Option<&Tool>) -> Option<String> {
-    let tool = tool?;
-    let object = Value::parse(text).ok().filter(|value| value.kind() == Kind::Object)?;
-    let mut out = String::new();
-    let mut done = 0;
-    for member in object.members() {
-        let name = member.name();
-        let Some((parameter, value)) = name.split_once('=') else { continue };
-        if tool.has_parameter(&name) || !tool.has_parameter(parameter) {
-            continue;
-        }
-        if member.value.raw() != "\"\"" || object.get(parameter).is_some() {
-            return None;
-        }
-        let json = tool.value_from_text(parameter, value);
-        out.push_str(&text[done..member.key.range().start]);
-        out.push_str(&format!("{}: {json}", serde_json::Value::from(parameter)));
-        done = member.value.range().end;
-    }
-    out.push_str(&text[done..]);
-    (done > 0).then_some(out)
 }

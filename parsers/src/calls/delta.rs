@@ -4,8 +4,9 @@
 
 use std::sync::Arc;
 
-use super::choice::{Call, Choice, Placed};
+use super::choice::{Call, Choice};
 use super::entry::{Entry, Labels};
+use super::finish::Tail;
 use super::{ChunkNormaliser, choices, finish, made_id, write};
 use crate::edit::Edits;
 use crate::json::{Kind, Value};
@@ -15,17 +16,17 @@ struct SaidOfCall<'a> {
     call: usize,
     entry: Entry<'a>,
     arguments: String,
+    /// The client gets to know it here.
     begins: bool,
-    named: bool,
 }
 
 impl SaidOfCall<'_> {
     /// Puts it right, with more arguments behind its own. Says whether anything but their text was wrong.
     fn write(&self, call: &Call, more: &str, edits: &mut Edits) -> bool {
         let labels = Labels {
-            index: Some(self.call),
+            index: call.index,
             id: self.begins.then_some(&call.id),
-            name: self.named.then_some(&call.name),
+            name: self.begins.then_some(&call.name),
         };
         self.entry.relabel(&labels, &format!("{}{more}", self.arguments), edits)
     }
@@ -43,13 +44,19 @@ impl ChunkNormaliser {
             let mut state = self.choices.remove(&index).unwrap_or_default();
             let mut said = Vec::new();
             if let (Some(delta), Some(list)) = (delta, list) {
-                said = self.delta(&mut state, index, list, &mut edits);
+                said = self.delta(&mut state, index, list, &mut edits, &mut apart);
                 if said.is_empty() {
                     edits.remove(delta, "tool_calls");
                     self.change("empty list of calls removed");
                 }
             }
-            if let Some(reason) = finish.and_then(Value::as_str).filter(|reason| !reason.is_empty()) {
+            state.legacy |= delta.is_some_and(|delta| is_object(delta.get("function_call")));
+            let reason = finish.and_then(Value::as_str).filter(|reason| !reason.is_empty());
+            if let (true, Some(finish)) = (state.ended && reason.is_some(), finish) {
+                edits.replace(finish, "null");
+                self.change("second finish reason left out");
+            } else if let Some(reason) = reason {
+                state.ended = true;
                 let (tails, mended) = state.end(index, Some(&reason), &self.tools);
                 if mended {
                     self.change("arguments completed");
@@ -65,7 +72,7 @@ impl ChunkNormaliser {
                 }
                 self.put_reason(&state, finish, &mut edits);
             }
-            if !state.calls.is_empty() {
+            if !state.calls.is_empty() || state.legacy {
                 self.choices.insert(index, state);
             }
         }
@@ -82,20 +89,22 @@ impl ChunkNormaliser {
         index: u64,
         list: Value<'a>,
         edits: &mut Edits,
+        apart: &mut Vec<Tail>,
     ) -> Vec<SaidOfCall<'a>> {
         let tools = Arc::clone(&self.tools);
         let mut all: Vec<SaidOfCall<'_>> = Vec::new();
         for (position, element) in list.elements().enumerate() {
             let entry = Entry::read(element);
-            let Some(placed) =
+            let Some(number) =
                 state.place(&entry, false, &tools, |number| made_id(&self.seed, index, number))
             else {
                 edits.remove_element(list, position);
                 self.change("repeated call left out");
                 continue;
             };
-            let call = &mut state.calls[placed.number];
-            call.dropped |= self.first_only && placed.number > 0;
+            let earlier = state.delivered() > 0 || state.calls[..number].iter().any(is_named);
+            let call = &mut state.calls[number];
+            call.dropped |= self.first_only && call.index.is_none() && earlier;
             if call.dropped {
                 edits.remove_element(list, position);
                 self.change("further calls left out");
@@ -106,16 +115,29 @@ impl ChunkNormaliser {
             if call.arguments.repairs() > before {
                 self.change("arguments mended");
             }
-            if let Some(first) = all.iter_mut().find(|said| said.call == placed.number) {
-                first.named |= placed.named;
+            call.unsent.push_str(&arguments);
+            let begins = call.may_begin(&tools);
+            if begins {
+                // Those before it that have a name have all of it.
+                let before: Vec<_> = (0..number).filter(|before| is_named(&state.calls[*before])).collect();
+                apart.extend(before.into_iter().map(|before| Tail::first(index, before, state)));
+                state.show(number);
+            }
+            let call = &mut state.calls[number];
+            if call.index.is_none() {
+                edits.remove_element(list, position);
+                self.change("a name not whole waits");
+                continue;
+            }
+            let arguments = std::mem::take(&mut call.unsent);
+            if let Some(first) = all.iter_mut().find(|said| said.call == number) {
                 first.arguments.push_str(&arguments);
                 first.write(call, "", edits);
                 edits.remove_element(list, position);
                 self.change("calls put in order");
                 continue;
             }
-            let Placed { number, begins, named } = placed;
-            let said = SaidOfCall { call: number, entry, arguments, begins, named };
+            let said = SaidOfCall { call: number, entry, arguments, begins };
             if said.write(call, "", edits) {
                 self.change("calls put in order");
             }
@@ -123,4 +145,14 @@ impl ChunkNormaliser {
         }
         all
     }
+}
+
+/// Whether the client does not know it, though it has a name.
+fn is_named(call: &Call) -> bool {
+    call.index.is_none() && !call.dropped && !call.name.is_empty()
+}
+
+/// Whether there is an object.
+pub(super) fn is_object(value: Option<Value<'_>>) -> bool {
+    value.is_some_and(|value| value.kind() == Kind::Object)
 }

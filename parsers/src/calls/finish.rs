@@ -14,13 +14,29 @@ use crate::schema::ToolSet;
 pub(super) struct Tail {
     choice: u64,
     pub(super) call: usize,
+    index: Option<usize>,
     pub(super) text: String,
+    /// Id and name, where the client does not know it yet.
+    first: Option<(String, String)>,
 }
 
 impl Tail {
+    /// A call that the client gets to know here.
+    pub(super) fn first(choice: u64, call: usize, state: &mut Choice) -> Self {
+        let index = Some(state.show(call));
+        let own = &mut state.calls[call];
+        let text = std::mem::take(&mut own.unsent);
+        Self { choice, call, index, text, first: Some((own.id.clone(), own.name.clone())) }
+    }
+
     /// As an element of `tool_calls`.
     pub(super) fn json(&self) -> serde_json::Value {
-        serde_json::json!({"index": self.call, "function": {"arguments": self.text}})
+        let (index, text) = (self.index, &self.text);
+        match &self.first {
+            None => serde_json::json!({"index": index, "function": {"arguments": text}}),
+            Some((id, name)) => serde_json::json!({"index": index, "id": id, "type": "function",
+                "function": {"name": name, "arguments": text}}),
+        }
     }
 }
 
@@ -33,16 +49,21 @@ impl Choice {
         let last = self.calls.iter().rposition(|call| !call.from_text);
         let mut tails = Vec::new();
         let mut mended = false;
-        for (number, call) in
-            self.calls.iter_mut().enumerate().filter(|(_, call)| !call.from_text && !call.dropped)
-        {
+        for number in 0..self.calls.len() {
+            let call = &mut self.calls[number];
+            if call.from_text || call.dropped || call.name.is_empty() {
+                continue;
+            }
             let before = call.arguments.repairs();
             // The model went on behind all but the last: those are not cut.
             let complete = well || (reason.is_some() && Some(number) != last);
             let text = call.arguments.end(complete, tools.tool(&call.name));
             mended |= call.arguments.repairs() > before;
-            if !text.is_empty() {
-                tails.push(Tail { choice: index, call: number, text });
+            if call.index.is_none() {
+                call.unsent.push_str(&text);
+                tails.push(Tail::first(index, number, self));
+            } else if !text.is_empty() {
+                tails.push(Tail { choice: index, call: number, index: call.index, text, first: None });
             }
         }
         (tails, mended)
@@ -50,18 +71,24 @@ impl Choice {
 
     /// What is held, given up.
     pub(super) fn give_up(&mut self, index: u64) -> Vec<Tail> {
-        let calls = self.calls.iter_mut().enumerate().filter(|(_, call)| !call.from_text && !call.dropped);
+        let calls = self.calls.iter_mut().enumerate();
         calls
-            .map(|(call, state)| Tail { choice: index, call, text: state.arguments.give_up() })
+            .filter(|(_, call)| !call.from_text && !call.dropped && call.index.is_some())
+            .map(|(call, state)| {
+                let text = state.arguments.give_up();
+                Tail { choice: index, call, index: state.index, text, first: None }
+            })
             .filter(|tail| !tail.text.is_empty())
             .collect()
     }
 
     /// The true finish reason, where it is another one.
     pub(super) fn true_reason(&self, reason: &str) -> Option<&'static str> {
-        let whole = |call: &super::choice::Call| call.dropped || call.from_text || call.arguments.is_whole();
+        let whole =
+            |call: &super::choice::Call| call.index.is_none() || call.from_text || call.arguments.is_whole();
         match (reason, self.delivered()) {
             ("tool_calls", 0) => Some("stop"),
+            ("function_call", 0) if !self.legacy => Some("stop"),
             ("stop" | "function_call" | "eos_token", 1..) if self.calls.iter().all(whole) => {
                 Some("tool_calls")
             }

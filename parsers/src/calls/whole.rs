@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::choice::Choice;
+use super::delta::is_object;
 use super::entry::{Entry, Labels};
 use super::{ChunkNormaliser, choices, made_id, write};
 use crate::edit::Edits;
@@ -14,12 +15,16 @@ impl ChunkNormaliser {
     /// A whole answer, one that was not streamed, put right; none when nothing was wrong. It leaves the calls known
     /// to [`has_call`](Self::has_call).
     pub fn answer(&mut self, json: &str) -> Option<String> {
+        if let Some(listed) = Value::parse(json).ok().and_then(|answer| listed(answer, json)) {
+            return self.answer(&listed).or(Some(listed));
+        }
         let answer = Value::parse(json).ok().filter(|_| self.concerns(json))?;
         let mut edits = Edits::new();
         for (index, choice) in choices(answer) {
             let [message, finish] = choice.get_all(["message", "finish_reason"]);
             let reason = finish.and_then(Value::as_str).unwrap_or_default();
             let mut state = self.choices.remove(&index).unwrap_or_default();
+            state.legacy |= is_object(message.and_then(|message| message.get("function_call")));
             if let Some(message) = message {
                 self.message(&mut state, index, message, &reason, &mut edits);
             }
@@ -42,35 +47,52 @@ impl ChunkNormaliser {
         let tools = Arc::clone(&self.tools);
         let mut begun = Vec::new();
         for (position, element) in list.elements().enumerate() {
-            if self.first_only && position > 0 {
+            if self.first_only && state.delivered() > 0 {
                 edits.remove_element(list, position);
                 self.change("further calls left out");
                 continue;
             }
             let entry = Entry::read(element);
-            let Some(placed) = state.place(&entry, true, &tools, |number| made_id(&self.seed, index, number))
+            if entry.name.is_none() {
+                edits.remove_element(list, position);
+                self.change("call without a name left out");
+                continue;
+            }
+            let Some(number) = state.place(&entry, true, &tools, |number| made_id(&self.seed, index, number))
             else {
                 edits.remove_element(list, position);
                 self.change("repeated call left out");
                 continue;
             };
-            let call = &mut state.calls[placed.number];
+            state.show(number);
+            let call = &mut state.calls[number];
             let text = call.arguments.push(&entry.arguments, tools.tool(&call.name));
-            begun.push((placed.number, entry, text));
+            begun.push((number, entry, text));
         }
         let (tails, _) = state.end(index, Some(reason), &tools);
         for (number, entry, mut text) in begun {
             text.extend(tails.iter().filter(|tail| tail.call == number).map(|tail| tail.text.as_str()));
             let call = &state.calls[number];
-            let labels =
-                Labels { index: None, id: Some(&call.id), name: entry.name.as_ref().map(|_| &*call.name) };
+            let labels = Labels { index: None, id: Some(&call.id), name: Some(&call.name) };
             if entry.relabel(&labels, &text, edits) || call.arguments.repairs() > 0 {
                 self.change("calls put in order");
             }
         }
-        if list.elements().next().is_none() {
+        if state.calls.is_empty() {
             edits.remove(message, "tool_calls");
             self.change("empty list of calls removed");
         }
     }
+}
+
+/// The answer with a list of calls where it has one call in its place.
+fn listed(answer: Value<'_>, json: &str) -> Option<String> {
+    let mut edits = Edits::new();
+    for (_, choice) in choices(answer) {
+        let call = choice.at("/message/tool_calls").filter(|call| call.kind() == Kind::Object);
+        if let Some(call) = call {
+            edits.replace(call, format!("[{}]", call.raw()));
+        }
+    }
+    (!edits.is_empty()).then(|| write(answer, json, &edits))
 }

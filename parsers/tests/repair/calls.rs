@@ -86,6 +86,20 @@ const BROKEN: &[(&str, &str, &str, &str)] = &[
     (r#"{"command=ls": "x"}"#, "stop", r#"{"command=ls": "x"}"#, "tool_calls"),
     (r#"{"command": oops}"#, "stop", r#"{"command": oops}"#, "stop"),
     ("[1]", "stop", "[1]", "stop"),
+    ("null", "stop", "{}", "tool_calls"),
+    ("[]", "stop", "{}", "tool_calls"),
+    ("null", "length", "null", "length"),
+    ("{\"command\": \"ls\"}</tool_call>", "stop", "{\"command\": \"ls\"}", "tool_calls"),
+    ("{\"command\": \"ls\"} and more", "stop", "{\"command\": \"ls\"} and more", "stop"),
+    (
+        r#"{"name": "run_shell", "arguments": {"command": "ls"}}"#,
+        "stop",
+        r#"{"command": "ls"}"#,
+        "tool_calls",
+    ),
+    (r#"{"arguments": "{\"command\": \"ls\"}"}"#, "stop", r#"{"command": "ls"}"#, "tool_calls"),
+    (r#"{"name": "other", "arguments": {}}"#, "stop", r#"{"name": "other", "arguments": {}}"#, "tool_calls"),
+    (r#"{"name": "a.rs"}"#, "stop", r#"{"name": "a.rs"}"#, "tool_calls"),
 ];
 
 #[test]
@@ -381,11 +395,4 @@ proptest! {
         prop_assert_eq!(&message["tool_calls"], &Value::from(expected));
         prop_assert_eq!(&message["finish_reason"], "tool_calls");
     }
-}
-
-#[test]
-fn an_id_that_the_model_wrote_twice_is_kept_once() {
-    let mut normaliser = normaliser();
-    let mut allot = || normaliser.allot(0, Some("functions.now:0".to_owned()), "now").1;
-    assert_eq!((allot(), allot()), ("functions.now:0".to_owned(), "call_s_1".to_owned()));
 }

@@ -44,7 +44,7 @@ fn arguments_become_an_object_in_a_string_and_never_lose_what_they_said() {
         (json!("call it"), json!(keep("call it"))),
         (json!("[1, 2]"), json!(keep("[1, 2]"))),
         (json!([1, 2]), json!(keep("[1,2]"))),
-        (json!("null"), json!(keep("null"))),
+        (json!("null"), json!("{}")),
     ] {
         let (messages, notes) =
             mended(json!([assistant(json!([call(json!("a"), arguments.clone())])), result(json!("a"))]));
@@ -261,4 +261,30 @@ proptest! {
         let past = past.as_array().unwrap();
         prop_assert_eq!(&past[..], &later.as_array().unwrap()[..past.len()]);
     }
+}
+
+#[test]
+fn a_call_without_a_name_is_left_out_and_its_result_becomes_text() {
+    let nameless = json!({"id": "a", "type": "function", "function": {"name": null, "arguments": "{}"}});
+    for broken in [nameless, json!({"id": "a"}), Value::Null] {
+        let (messages, notes) = mended(json!([
+            assistant(json!([broken, call(json!("b"), json!("{}"))])),
+            result(json!("a")),
+            result(json!("b"))
+        ]));
+        assert_eq!(messages[0]["tool_calls"], json!([call(json!("b"), json!("{}"))]), "{notes:?}");
+        assert_eq!((&messages[1]["role"], &messages[2]["role"]), (&json!("user"), &json!("tool")));
+        let (messages, _) = mended(json!([{"role": "assistant", "content": null, "tool_calls": [broken]}]));
+        assert_eq!(messages, json!([{"role": "assistant", "content": ""}]));
+    }
+}
+
+#[test]
+fn a_call_whose_name_stands_beside_its_function_gets_one() {
+    let flat = json!({"id": "a", "type": "function", "name": "now", "arguments": {"a": 1}});
+    let (messages, _) = mended(json!([assistant(json!([flat])), result(json!("a"))]));
+    let expected =
+        json!({"id": "a", "type": "function", "function": {"name": "now", "arguments": "{\"a\":1}"}});
+    assert_eq!(messages[0]["tool_calls"], json!([expected]));
+    assert_eq!(messages[1], result(json!("a")));
 }

@@ -6,6 +6,7 @@ mod calls;
 mod history;
 #[cfg(test)]
 mod json_repair;
+mod names;
 #[cfg(test)]
 mod reasoning;
 #[cfg(test)]
