@@ -101,9 +101,11 @@ async fn a_call_that_comes_as_text_and_again_as_a_structured_one_is_delivered_on
 
 #[tokio::test(start_paused = true)]
 async fn another_call_in_the_text_of_an_answer_with_structured_calls_does_not_run_and_stays_text() {
-    let text = format!("Let me look.\n{}\nThen on.", text_call("draft.rs"));
-    for said in [[Said::Text(&text), Said::Call("real.rs")], [Said::Call("real.rs"), Said::Text(&text)]] {
-        assert_eq!(delivered(&said).await, (text.clone(), String::new(), vec!["real.rs".to_owned()]));
+    let call = text_call("draft.rs");
+    for text in [call.clone(), format!("Let me look.\n{call}"), format!("Let me look.\n{call}\nThen on.")] {
+        for said in [[Said::Text(&text), Said::Call("real.rs")], [Said::Call("real.rs"), Said::Text(&text)]] {
+            assert_eq!(delivered(&said).await, (text.clone(), String::new(), vec!["real.rs".to_owned()]));
+        }
     }
 }
 

@@ -19,12 +19,15 @@ pub(super) fn without_calls(
     is_sent: impl Fn(&str, &str) -> bool,
     terms: &RepairTerms,
 ) -> Vec<Event> {
-    let mut out = Vec::new();
+    // What is text again stands apart: nothing in it is a remnant.
+    let mut out: Vec<Vec<Event>> = vec![Vec::new()];
     let mut run = Run::default();
     for event in events {
         match event {
             Event::Text(_) | Event::Reasoning(_) => {
-                run.end(in_thought, &is_sent, &mut out);
+                if let Some(markup) = run.end(in_thought, &is_sent) {
+                    out.extend([vec![markup], Vec::new()]);
+                }
                 in_thought = matches!(event, Event::Reasoning(_));
                 push(event, &mut out);
             }
@@ -36,16 +39,16 @@ pub(super) fn without_calls(
             }
             Event::CallEnd { .. } => {}
             Event::Note(Note::Markup(text)) => run.markup.push_str(&text),
-            Event::Note(note) => out.push(Event::Note(note)),
+            Event::Note(note) => push(Event::Note(note), &mut out),
         }
     }
-    run.end(in_thought, &is_sent, &mut out);
-    for event in &mut out {
+    out.extend(run.end(in_thought, &is_sent).map(|markup| vec![markup]));
+    for event in out.iter_mut().step_by(2).flatten() {
         if let Event::Text(text) = event {
             *text = without_shells(text, terms);
         }
     }
-    out
+    out.into_iter().flatten().collect()
 }
 
 /// Markup and calls with no text between them.
@@ -56,18 +59,20 @@ struct Run {
 }
 
 impl Run {
-    fn end(&mut self, in_thought: bool, is_sent: &impl Fn(&str, &str) -> bool, out: &mut Vec<Event>) {
+    /// What of it is text again.
+    fn end(&mut self, in_thought: bool, is_sent: &impl Fn(&str, &str) -> bool) -> Option<Event> {
         let Self { markup, calls } = std::mem::take(self);
         if calls.iter().all(|(name, arguments)| is_sent(name, arguments)) {
-            return;
+            return None;
         }
         tracing::debug!("a call in the text beside structured ones stays text");
-        push(if in_thought { Event::Reasoning(markup) } else { Event::Text(markup) }, out);
+        Some(if in_thought { Event::Reasoning(markup) } else { Event::Text(markup) })
     }
 }
 
 /// Behind others of its kind.
-fn push(event: Event, out: &mut Vec<Event>) {
+fn push(event: Event, out: &mut [Vec<Event>]) {
+    let Some(out) = out.last_mut() else { return };
     match (out.last_mut(), event) {
         (Some(Event::Text(before)), Event::Text(text))
         | (Some(Event::Reasoning(before)), Event::Reasoning(text)) => before.push_str(&text),
