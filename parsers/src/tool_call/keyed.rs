@@ -106,10 +106,11 @@ fn pair<'t>(text: &'t str, values: &Values<'_>, ctx: Context<'_>) -> Pair<'t> {
     };
     at += VALUE.len();
     let lost = |rest: &str| {
-        let known = rest.strip_prefix(KEY).and_then(|rest| rest.split_once(KEY_END));
+        let known = window(rest, 512).strip_prefix(KEY).and_then(|rest| rest.split_once(KEY_END));
         known.is_some_and(|(other, behind)| {
             let other = other.trim();
-            other != key && values.has_parameter(other) && behind.trim_start().starts_with(VALUE)
+            let to_come = other != key && values.has_parameter(other) && !values.has(other);
+            to_come && behind.trim_start().starts_with(VALUE)
         })
     };
     let next = [KEY, OPENER, CLOSER];

@@ -36,6 +36,11 @@ impl<'a> Values<'a> {
         self.tool.is_some_and(|tool| tool.has_parameter(key))
     }
 
+    /// A value of this name has come.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.members.iter().any(|(known, _)| known == key)
+    }
+
     pub(crate) fn is_string(&self, key: &str) -> bool {
         self.tool.is_some_and(|tool| tool.is_string(key))
     }
@@ -68,8 +73,7 @@ impl<'a> Values<'a> {
 
     /// True if every required argument is there.
     pub(crate) fn has_required(&self) -> bool {
-        let has = |key: &str| self.members.iter().any(|(known, _)| known == key);
-        self.tool.is_some_and(|tool| tool.required().all(has))
+        self.tool.is_some_and(|tool| tool.required().all(|key| self.has(key)))
     }
 
     pub(crate) fn json(&self) -> String {

@@ -19,6 +19,8 @@ pub(crate) const PREFIXES: &[&str] =
 /// Longest opening tag, in bytes.
 const LONGEST: usize = 512;
 
+/// As many closers too many are passed over behind a block.
+const SURPLUS: usize = 8;
 /// An opening tag is looked for in so many bytes.
 pub(crate) const TAG: usize = 640;
 /// What stands at the start of the text.
@@ -275,7 +277,7 @@ impl Tags<'_> {
             return Next::Ends;
         }
         let mut rest = rest;
-        loop {
+        for _ in 0..SURPLUS {
             rest = &rest[loose_blanks(rest)..];
             let surplus = self.parameters.iter().chain([&self.function]);
             match surplus.into_iter().find_map(|closer| rest.strip_prefix(closer.as_str())) {
