@@ -80,6 +80,7 @@ impl Machine {
         }
         let word = self.place.start && matches!(first, b'f' | b'A');
         if matches!(first, b'<' | b'[' | b']') || word {
+            let leaks = partial && self.gap && self.has_call();
             match formats::at(rest) {
                 Ok((format, _)) if !settings.looks_for(format) => return Look::Text(1),
                 Ok((format, opener)) => {
@@ -96,7 +97,7 @@ impl Machine {
                     return self.meant(rest, step, doubt, end, settings);
                 }
                 // The answer was cut inside a marker.
-                Err(true) if end == End::Cut && !word && !(partial && self.gap) && rest.len() >= HALF => {
+                Err(true) if end == End::Cut && !word && !leaks && rest.len() >= HALF => {
                     return Look::Read(Step::More, true);
                 }
                 Err(may) => opener = may,

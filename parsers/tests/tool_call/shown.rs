@@ -214,7 +214,7 @@ fn case_20a_a_cut_shows_no_markup() {
         "<|tool_calls_section_begin|><|tool_call_begin|>functions.sh:0<|tool_call_argument_begin|>{\"cm",
         "<tool_call>\n<function=sh>\n<parameter=cmd>\nls",
     ] {
-        for end in (5..form.len()).filter(|end| form.is_char_boundary(*end)) {
+        for end in (4..form.len()).filter(|end| form.is_char_boundary(*end)) {
             let want = |text: &str| (text.to_owned(), Vec::new(), "length".to_owned());
             assert_eq!(read(&form[..end], "{}", "length"), want(""), "{}", &form[..end]);
             let said = format!("Looking.\n{}", &form[..end]);
