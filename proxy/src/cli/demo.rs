@@ -11,6 +11,7 @@ mod failover;
 mod freeze;
 mod log;
 mod long_prompt;
+mod lost;
 mod silent;
 mod wire;
 
@@ -31,7 +32,7 @@ const FASTEST: f64 = 100.0;
 #[derive(Debug, clap::Args)]
 pub(super) struct DemoArgs {
     /// How much faster than the real machines, at most 100: beyond, requests that should meet miss each other
-    #[arg(long, value_name = "FACTOR", default_value_t = 25.0)]
+    #[arg(long, value_name = "FACTOR", default_value_t = 50.0)]
     speed: f64,
     /// Where the proxy listens; port 0: any free one
     #[arg(long, value_name = "ADDRESS", default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))]
@@ -80,7 +81,7 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), Failed> {
     let config = format!(
         "[server]\nlisten = \"{}\"\n\
          [[backend]]\nname = \"single\"\nurl = \"{}\"\nlimit = {{ single = {survives}, accumulated = {conversation} }}\n\
-         [[backend]]\nname = \"dual\"\nurl = \"{}\"\n\
+         [[backend]]\nname = \"dual\"\nurl = \"{}\"\nstreamed_required = \"whole\"\n\
          [[backend]]\nname = \"coder\"\nurl = \"{}\"\n\
          [[model]]\nname = \"qwen3.6-27b\"\naliases = [\"auto\"]\nbackends = [\"single\", \"dual\"]\n\
          [[model]]\nname = \"qwen3-coder\"\nbackends = [\"coder\"]\n\
@@ -109,6 +110,7 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), Failed> {
         ("Copilot's hello", copilot::run(&stage).await?),
         ("the silent engine", silent::run().await?),
         ("the file beside a chat", freeze::run(&stage).await?),
+        ("lost calls", lost::run(&stage).await?),
     ];
     let missed: Vec<&str> = points.iter().filter(|(_, made)| !made).map(|(name, _)| *name).collect();
     if !missed.is_empty() {
@@ -141,6 +143,7 @@ fn machines() -> Result<[Spec; 3], Failed> {
     single.slots = 2;
     let mut dual = Spec::preset("vllm/dual")?;
     "dual".clone_into(&mut dual.name);
+    dual.faults.drops_required = 0.65;
     let mut coder = Spec::preset("vllm/minimal")?;
     "coder".clone_into(&mut coder.name);
     "qwen3-coder".clone_into(&mut coder.model);
