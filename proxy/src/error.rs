@@ -190,6 +190,16 @@ impl ApiError {
             .hint("see backends under [[client]] in the configuration")
     }
 
+    /// Another model would have to be loaded in place of the one that runs, and the client may not do that.
+    pub(crate) fn may_not_swap(model: Option<&str>) -> Self {
+        let model = presentable(model.unwrap_or("the model"));
+        let message =
+            format!("{model} is not loaded, and this client may not have another model unloaded for it");
+        Self::invalid(StatusCode::FORBIDDEN, "model_not_allowed", message)
+            .param(Some("model"))
+            .hint("ask for a model that is loaded, or set may_swap = true under [[client]]")
+    }
+
     /// The prompt is longer than any backend carries. The wording holds both phrases that clients look for before they
     /// shorten a conversation by themselves; the numbers are plain, since clients parse them.
     pub(crate) fn context_length_exceeded(tokens: u64, limit: u64, hint: Option<String>) -> Self {

@@ -51,6 +51,8 @@ pub(crate) struct Client {
     pub(crate) conversation: Option<String>,
     /// Positions of the backends that it may use, in its order; `None`: the model's.
     pub(crate) backends: Option<Vec<usize>>,
+    /// Its requests may make a server load another model in place of the one it has.
+    pub(crate) may_swap: bool,
     /// Positions of the backends that are tried before the others.
     pub(crate) order: Vec<usize>,
     /// Longer prompts are refused, tokens.
@@ -96,6 +98,7 @@ pub(crate) fn identify(config: &Config, call: &Call, key: Option<&str>) -> Clien
         blanks: profile.blanks.then(|| blanks_after(profile)),
         conversation: profile.conversation(&clues).map(str::to_owned),
         backends: None,
+        may_swap: true,
         order: Vec::new(),
         max_prompt: None,
         no_limit_at: profile.no_limit_at,
@@ -131,6 +134,7 @@ impl Client {
             },
             conversation: self.conversation,
             backends: rule.backends.clone(),
+            may_swap: rule.may_swap,
             order: rule.order.clone(),
             max_prompt: rule.max_prompt,
             no_limit_at: self.no_limit_at,

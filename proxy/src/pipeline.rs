@@ -114,9 +114,13 @@ pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) 
     }
     let Target { backends, model } =
         models::resolve(app, call.model.as_deref())?.only(client.backends.as_deref(), &client.order)?;
-    let backends = app.fleet.at(&backends);
+    let mut backends = app.fleet.at(&backends);
     if backends.is_empty() {
         return Err(ApiError::nobody_configured(&crate::discover::PORTS).into());
+    }
+    backends.retain(|backend| client.may_swap || !backend.would_swap(call.model.as_deref()));
+    if backends.is_empty() {
+        return Err(ApiError::may_not_swap(call.model.as_deref()).into());
     }
     let carries = |backend: &Arc<Backend>| app.admission.load(backend.name());
     let backend_facts: Vec<BackendFacts> =

@@ -7,12 +7,17 @@ use std::time::Duration;
 
 use serde_json::Value;
 use switchback::{Config, Service, Tcp};
-use switchback_rig::{Clock, Rig, Spec};
+use switchback_rig::{Clock, Engine, Rig, Spec};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// A proxy that knows nothing of its backends but where they are.
 fn proxy(urls: &[&str]) -> Service {
-    let mut text = String::from("[probe]\ninterval = \"50ms\"\n");
+    proxy_with(urls, "")
+}
+
+/// The same with more in its configuration.
+fn proxy_with(urls: &[&str], more: &str) -> Service {
+    let mut text = format!("[probe]\ninterval = \"50ms\"\n{more}");
     for (number, url) in urls.iter().enumerate() {
         text.push_str(&format!("[[backend]]\nname = \"b{number}\"\nurl = \"{url}\"\n"));
     }
@@ -78,4 +83,34 @@ async fn another_model_that_boots_on_the_same_port_is_served_under_its_own_name(
     let cards = until_listed(&proxy, "qwen3.8-27b").await;
     assert_eq!(window(&cards, "qwen3.8-27b"), 262_144);
     assert_eq!(window(&cards, "qwen3.6-27b"), 0, "the old name is gone");
+}
+
+#[tokio::test]
+async fn a_client_that_may_not_swap_has_no_other_model_loaded_in_place_of_the_one_that_runs() {
+    let mut spec = Spec::preset("llamacpp/default").expect("a preset");
+    (spec.engine, spec.model, spec.aliases) = (Engine::Ollama, "runs:8b".into(), vec!["lies:70b".into()]);
+    let ollama = Rig::start(spec, ANY_PORT, Clock::new(1000.0).expect("a clock")).expect("a free port");
+    let rule = "[[client]]\nname = \"guest\"\nwhen = { user_agent = \"guest\" }\nmay_swap = false\n";
+    let proxy = proxy_with(&[&ollama.url()], rule);
+    until_listed(&proxy, "lies:70b").await;
+    let ask = async |agent: &str, model: &str| {
+        let body =
+            format!(r#"{{"model":"{model}","messages":[{{"role":"user","content":"hi"}}],"max_tokens":3}}"#);
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:4000\r\nuser-agent: {agent}\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\nconnection: close\r\n\r\n",
+            body.len()
+        );
+        let (mut near, far) = tokio::io::duplex(64 << 10);
+        let serving = tokio::spawn(proxy.connection(far));
+        near.write_all(format!("{head}{body}").as_bytes()).await.expect("a connection");
+        let mut answer = String::new();
+        near.read_to_string(&mut answer).await.expect("an answer");
+        serving.await.expect("a served connection");
+        answer
+    };
+    assert!(ask("guest", "runs:8b").await.starts_with("HTTP/1.1 200"));
+    let refused = ask("guest", "lies:70b").await;
+    assert!(refused.starts_with("HTTP/1.1 403") && refused.contains("lies:70b is not loaded"), "{refused}");
+    assert!(ask("owner", "lies:70b").await.starts_with("HTTP/1.1 200"));
 }

@@ -177,6 +177,13 @@ impl Backend {
         names.into_iter().next()
     }
 
+    /// A request for this name would make it load another model in place of one that it has.
+    pub(crate) fn would_swap(&self, asked: Option<&str>) -> bool {
+        let Some(loaded) = self.found.read().loaded.filter(|loaded| *loaded > 0) else { return false };
+        let sent = self.name_for(asked).or_else(|| asked.map(str::to_owned));
+        sent.is_some_and(|sent| self.found.read().names.iter().skip(loaded).any(|name| *name == sent))
+    }
+
     /// What a decision needs to know. What the operator configured wins over what was found, and that over what a preset
     /// says of machines like this one; only a preset's conversation limit may be passed.
     pub(crate) fn facts(&self) -> BackendFacts {

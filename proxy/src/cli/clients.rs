@@ -38,6 +38,7 @@ fn effects(rule: &ClientRule, config: &Config) -> Vec<String> {
     let mut effects = Vec::new();
     effects.extend(rule.backends.as_deref().map(|only| format!("only {}", names(only))));
     effects.extend((!rule.order.is_empty()).then(|| format!("first {}", names(&rule.order))));
+    effects.extend((!rule.may_swap).then(|| "never has another model loaded".to_owned()));
     effects.extend(rule.max_prompt.map(|limit| format!("prompts of at most {limit} tokens")));
     effects
         .extend(rule.min_output.map(|least| format!("with tools, output limits of at least {least} tokens")));

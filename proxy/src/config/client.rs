@@ -15,6 +15,8 @@ pub(crate) struct ClientRule {
     pub(crate) when: file::When,
     /// Only these: positions in the list of backends.
     pub(crate) backends: Option<Vec<usize>>,
+    /// Its requests may make a server load another model in place of the one it has.
+    pub(crate) may_swap: bool,
     /// These first, in this order.
     pub(crate) order: Vec<usize>,
     pub(crate) max_prompt: Option<u64>,
@@ -157,6 +159,7 @@ pub(super) fn check(written: file::Client, backends: &[Backend], complaints: &mu
     let allowance = Allowance { running: written.max_running, tokens };
     ClientRule {
         backends: only,
+        may_swap: written.may_swap.unwrap_or(true),
         order,
         max_prompt: written.max_prompt,
         min_output: written.min_output,

@@ -311,6 +311,7 @@ pub(super) struct Client {
     pub(super) max_prompt: Option<u64>,
     pub(super) min_output: Option<u64>,
     pub(super) class: Option<Class>,
+    pub(super) may_swap: Option<bool>,
     pub(super) max_running: Option<u64>,
     pub(super) token_budget: Option<TokenBudget>,
     pub(super) keep_alive: Option<KeepAlive>,

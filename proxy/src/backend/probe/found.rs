@@ -18,6 +18,8 @@ pub(crate) struct Found {
     /// The names that it serves, adapters and aliases included; where an engine loads models on request, those that are
     /// loaded come first.
     pub(crate) names: Vec<String>,
+    /// How many of the names are loaded, where an engine loads models on request: Ollama, LM Studio.
+    pub(crate) loaded: Option<usize>,
     /// Prompt and output together, tokens, in one slot. vLLM, SGLang: `max_model_len`; llama.cpp: `meta.n_ctx`, else
     /// `/props`; ik_llama: `max_model_len` (its total) by its slots; Ollama, LM Studio: of the model that is loaded; TGI:
     /// `max_total_tokens`. Where models differ, that of the configured one, else the smallest.
@@ -66,6 +68,7 @@ impl Found {
             engine: self.engine,
             version: self.version.or(earlier.version),
             names: self.names,
+            loaded: self.loaded.or(earlier.loaded),
             window: self.window.or(earlier.window),
             window_at_most: self.window_at_most.or(earlier.window_at_most),
             prompt_limit: self.prompt_limit.or(earlier.prompt_limit),

@@ -86,6 +86,7 @@ fn fill(models: &[Model<'_>], asked: Option<&str>, found: &mut Found) {
     };
     let loaded = || chat().flat_map(|model| &model.instances);
     let mut names: Vec<String> = loaded().map(|(id, _)| (*id).to_owned()).collect();
+    found.loaded = Some(names.len());
     for name in std::mem::take(&mut found.names) {
         let embeds = models.iter().any(|model| model.embeds && model.key == name);
         if !embeds && !names.contains(&name) {

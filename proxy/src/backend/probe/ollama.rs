@@ -43,6 +43,7 @@ pub(super) fn loaded(page: &Value, model: Option<&str>, found: &mut Found) {
     };
     let is_loaded = |name: &String| models.iter().any(|loaded| is(loaded, name));
     found.names.sort_by_key(|name| !is_loaded(name));
+    found.loaded = Some(found.names.iter().filter(|name| is_loaded(name)).count());
 }
 
 fn show(page: &Value, found: &mut Found) {
