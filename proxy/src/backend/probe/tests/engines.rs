@@ -195,6 +195,7 @@ async fn ollamas_window_is_that_of_the_loaded_model_and_its_maximum_only_a_bound
                 engine: Some(Engine::Ollama),
                 version: Some("0.12.6".into()),
                 names: names(&["qwen3:8b", "nomic-embed-text:latest"]),
+                loaded: Some(1),
                 window: Some(8192),
                 window_at_most: Some(40_960),
                 tool_parser: Some(true),
@@ -219,6 +220,7 @@ async fn lm_studios_window_is_that_of_the_loaded_instance() {
             engine: Some(Engine::LmStudio),
             // Loaded first, and no model that only embeds.
             names: names(&["qwen3.6-35b-a3b", "gemma-4-12b"]),
+            loaded: Some(1),
             window: Some(65_536),
             window_at_most: Some(262_144),
             slots: Some(4),
