@@ -258,11 +258,12 @@ fn ending(
         return Err(Refused::new("an assistant message with tool calls cannot be continued"));
     }
     let reasoning = text(&last, "reasoning_content").unwrap_or_default().to_owned();
-    // Unlike elsewhere, parts are joined with an empty line between them.
+    // Unlike elsewhere, parts are joined with an empty line between them, but none in front of the first text.
     let content = match &last["content"] {
         Json::Array(parts) => {
-            let texts: Vec<_> = parts.iter().filter_map(|part| part["text"].as_str()).collect();
-            texts.join("\n\n")
+            parts.iter().filter_map(|part| part["text"].as_str()).fold(String::new(), |text, part| {
+                if text.is_empty() { part.to_owned() } else { text + "\n\n" + part }
+            })
         }
         content => content.as_str().unwrap_or_default().to_owned(),
     };

@@ -173,3 +173,20 @@ fn what_llama_cpp_does_by_itself_is_known_to_be_unknown() {
     assert!(llama_cpp::prepare(&request(&go_on), &thinks).unwrap().unsure);
     assert!(!llama_cpp::prepare(&request(&go_on), &traits()).unwrap().unsure);
 }
+
+#[test]
+fn texts_of_a_beginning_are_joined_by_an_empty_line_but_not_in_front_of_the_first() {
+    // As `/apply-template` of build 11549 has it.
+    for (parts, expected) in [
+        (json!(["", "ab"]), "ab"),
+        (json!(["x", "ab"]), "x\n\nab"),
+        (json!(["x", "", "ab"]), "x\n\n\n\nab"),
+        (json!(["x", ""]), "x\n\n"),
+    ] {
+        let parts: Vec<Json> =
+            parts.as_array().unwrap().iter().map(|text| json!({"type": "text", "text": text})).collect();
+        let prepared = for_llama_cpp(&json!({"messages": [{"role": "assistant", "content": parts}]}));
+        let Ending::Continued { content, .. } = prepared.ending else { panic!("{:?}", prepared.ending) };
+        assert_eq!(content.as_deref(), Some(expected));
+    }
+}
