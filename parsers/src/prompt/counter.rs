@@ -13,7 +13,7 @@ use super::normalise::{self, Ending, Normalisation, Prepared, Refused, llama_cpp
 use super::probe::Traits;
 use super::stop::Stop;
 use super::template::{RenderError, Template};
-use super::unsure::{is_replaced, wide_integers};
+use super::unsure::{is_unsure, wide_integers};
 use super::vocabulary::Vocabulary;
 use crate::request::ChatRequest;
 
@@ -149,7 +149,7 @@ impl PromptCounter {
             Normalisation::LlamaCpp => self.vocabulary.around(),
         };
         let count = counted.tokens + around;
-        if prompt.unsure || is_replaced(request) {
+        if prompt.unsure || is_unsure(request) {
             let rough = super::bounds::bounds(request);
             return Ok(TokenCount::Between {
                 low: rough.low().min(count),

@@ -1,8 +1,10 @@
 //! What in a request makes an exact count a guess, whatever the template.
 //!
 //! Integers beyond 64 bits in tools and calls: Python prints all their digits, llama.cpp a double, and the tree that is
-//! rendered here has neither. Template variables that stand for the request itself: vLLM refuses them, llama.cpp takes
+//! rendered here has neither. Numbers in arguments that only Python reads. Template variables that stand for the request itself: vLLM refuses them, llama.cpp takes
 //! them instead of the messages. Must never look at what a user merely writes: digits in a text are text.
+
+use serde::de::IgnoredAny;
 
 use crate::json::Value;
 use crate::request::ChatRequest;
@@ -10,10 +12,23 @@ use crate::request::ChatRequest;
 /// Variables of `chat_template_kwargs` that replace what is counted.
 const REPLACED: [&str; 3] = ["messages", "tools", "chat_template"];
 
-/// Whether a variable stands for what is counted, so that a count says nothing.
-pub(super) fn is_replaced(request: &ChatRequest) -> bool {
+/// Whether a variable stands for what is counted, or the arguments of a call hold what only Python reads, so that a count says
+/// nothing.
+pub(super) fn is_unsure(request: &ChatRequest) -> bool {
     let variables = request.root().get("chat_template_kwargs");
+    let mut calls = request.messages().flat_map(|message| message.tool_calls());
     variables.is_some_and(|variables| REPLACED.iter().any(|name| variables.get(name).is_some()))
+        || calls.any(|call| {
+            call.at("/function/arguments").and_then(Value::as_str).is_some_and(|text| is_odd(&text))
+        })
+}
+
+/// Numbers that JSON has not, or a double cannot hold: Python reads them as NaN and infinity, all others refuse the text.
+fn is_odd(arguments: &str) -> bool {
+    match serde_json::from_str::<IgnoredAny>(arguments) {
+        Ok(_) => serde_json::from_str::<serde_json::Value>(arguments).is_err(),
+        Err(_) => ["NaN", "Infinity"].iter().any(|word| arguments.contains(word)),
+    }
 }
 
 /// Tokens that integers beyond 64 bits leave open, to either side; 0: there are none.
@@ -46,7 +61,17 @@ fn wide_digits(raw: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::wide_digits;
+    use super::{is_odd, wide_digits};
+
+    #[test]
+    fn what_only_python_reads_is_odd_and_what_nobody_reads_is_not() {
+        for odd in [r#"{"a": NaN}"#, r#"{"a": -Infinity}"#, r#"{"a": 1e400}"#] {
+            assert!(is_odd(odd), "{odd}");
+        }
+        for plain in [r#"{"a": 1e300}"#, r#"{"a": "NaN"}"#, "{broken", ""] {
+            assert!(!is_odd(plain), "{plain}");
+        }
+    }
 
     #[test]
     fn integers_beyond_64_bits_are_seen_and_doubles_are_none() {
