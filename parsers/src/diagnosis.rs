@@ -8,11 +8,14 @@
 //! It must never call something an overflow, or a death, for a mere word in it.
 
 mod pattern;
+mod refused;
 mod table;
 mod told;
 
 use std::fmt;
 use std::str::FromStr;
+
+pub use refused::{Refused, refused};
 
 use pattern::Numbers;
 use table::{Means, ROWS, Row, When};
@@ -115,6 +118,8 @@ pub struct BackendError {
     pub param: Option<String>,
     /// The engine's `type`, else its `code` if that is a word.
     pub kind: Option<String>,
+    /// What of the request it does not take, if it says so and would take the rest.
+    pub refused: Option<Refused>,
 }
 
 /// What a backend's error means: its status and body, or status 200 and the JSON of an error event, whose own code
@@ -144,7 +149,11 @@ pub fn diagnose(engine: Engine, status: u16, body: &[u8]) -> BackendError {
             }
         }
     };
-    BackendError { diagnosis, status, message: told.message, param, kind: told.kind.or(told.word) }
+    // The whole body: sentences are shortened, and places may stand apart from them.
+    let refused = (diagnosis == Diagnosis::ClientFault)
+        .then(|| refused(&told.message).or_else(|| refused(std::str::from_utf8(body).unwrap_or_default())))
+        .flatten();
+    BackendError { diagnosis, status, message: told.message, param, kind: told.kind.or(told.word), refused }
 }
 
 impl Row {

@@ -17,12 +17,13 @@ pub enum Piece {
 }
 
 /// How a family marks its thoughts. `<thinking>` is not among them: it is a visible tag of Cline's own.
-struct Tag {
-    open: &'static str,
-    close: &'static str,
+#[derive(Clone, Copy)]
+struct Tag<'t> {
+    open: &'t str,
+    close: &'t str,
 }
 
-const TAGS: &[Tag] = &[
+const TAGS: &[Tag<'static>] = &[
     Tag { open: "<think>", close: "</think>" },
     Tag { open: "<seed:think>", close: "</seed:think>" },
     Tag { open: "<mm:think>", close: "</mm:think>" },
@@ -45,6 +46,8 @@ pub struct ReasoningSplitter {
     /// Where the text begins that is held back; what stands before it is done with.
     done: usize,
     place: Place,
+    /// The only tags that count, if they are known.
+    own: Option<[String; 2]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +58,13 @@ enum Place {
     Inside { tag: Option<usize>, said: bool },
     /// In the answer. `duplicate`: a second closing tag at the beginning of a line still goes.
     Text { duplicate: bool, line_start: bool },
+}
+
+/// Which of a family's two tags.
+#[derive(Clone, Copy)]
+enum Side {
+    Open,
+    Close,
 }
 
 /// What stands somewhere.
@@ -71,7 +81,19 @@ impl ReasoningSplitter {
     pub fn new(open: bool) -> Self {
         let place =
             if open { Place::Inside { tag: None, said: false } } else { Place::Start { tagged: false } };
-        Self { text: String::new(), done: 0, place }
+        Self { text: String::new(), done: 0, place, own: None }
+    }
+
+    /// The same, for a model that is known to think between these two tags and no others.
+    #[must_use]
+    pub fn between(self, tags: Option<[String; 2]>) -> Self {
+        let own = tags.filter(|tags| tags.iter().all(|tag| !tag.is_empty()));
+        Self { own, ..self }
+    }
+
+    /// The last character of the closing tag, if only one counts.
+    pub(crate) fn closes_with(&self) -> Option<char> {
+        self.own.as_ref().and_then(|[_, close]| close.chars().next_back())
     }
 
     /// Takes the next stretch of the answer, and gives what is certain.
@@ -131,7 +153,7 @@ impl ReasoningSplitter {
         let rest = self.rest().trim_ascii_start();
         let blank = self.rest().len() - rest.len();
         let text = Place::Text { duplicate: tagged, line_start: true };
-        match (find_at(rest, |tag| tag.open, None), find_at(rest, |tag| tag.close, None)) {
+        match (self.find_at(rest, Side::Open, None), self.find_at(rest, Side::Close, None)) {
             _ if blank > LEADING => self.place = text,
             (Found::Tag(tag, length), _) => {
                 self.skip(blank + length);
@@ -151,7 +173,7 @@ impl ReasoningSplitter {
         if !said {
             self.skip_blank();
             // A model that opens the thought again, although the prompt has done so.
-            match find_at(self.rest(), |tag| tag.open, None) {
+            match self.find_at(self.rest(), Side::Open, None) {
                 Found::Tag(again, length) if tag.is_none() => {
                     self.skip(length);
                     self.place = Place::Inside { tag: Some(again), said };
@@ -184,8 +206,10 @@ impl ReasoningSplitter {
     /// Where the thought ends, and the length of the tag there; without a tag, up to where the text is certain.
     fn find_close(&self, tag: Option<usize>, end: bool) -> (usize, Option<usize>) {
         let rest = self.rest();
-        for (at, _) in rest.match_indices(['<', '[', '◁']) {
-            match find_at(&rest[at..], |tag| tag.close, tag) {
+        let first = self.own.as_ref().and_then(|[_, close]| close.chars().next());
+        let begins = |c: char| first.map_or_else(|| matches!(c, '<' | '[' | '◁'), |first| c == first);
+        for (at, _) in rest.match_indices(begins) {
+            match self.find_at(&rest[at..], Side::Close, tag) {
                 Found::Tag(_, length) => return (at, Some(length)),
                 Found::Partial if !end => return (at, None),
                 _ => {}
@@ -202,7 +226,7 @@ impl ReasoningSplitter {
             let begins = line_start.then_some(0).into_iter();
             let lines = rest.match_indices('\n').map(|(at, _)| at + 1);
             for at in begins.chain(lines).filter(|at| *at < rest.len()) {
-                match find_at(&rest[at..], |tag| tag.close, None) {
+                match self.find_at(&rest[at..], Side::Close, None) {
                     Found::Tag(_, length) => tag = Some(length),
                     Found::Partial if !end => {}
                     _ => continue,
@@ -222,20 +246,27 @@ impl ReasoningSplitter {
         }
         tag.is_some()
     }
-}
 
-/// The tag at the beginning of `text`: of one family, or of any.
-fn find_at(text: &str, side: impl Fn(&Tag) -> &'static str, only: Option<usize>) -> Found {
-    let mut partial = Found::Nothing;
-    for (number, tag) in TAGS.iter().enumerate().filter(|(number, _)| only.is_none_or(|only| only == *number))
-    {
-        let tag = side(tag);
-        if text.starts_with(tag) {
-            return Found::Tag(number, tag.len());
+    /// The tag at the beginning of `text`: of one family, or of any.
+    fn find_at(&self, text: &str, side: Side, only: Option<usize>) -> Found {
+        let own = self.own.as_ref().map(|[open, close]| Tag { open, close });
+        let known = TAGS.iter().copied().filter(|_| own.is_none());
+        let mut partial = Found::Nothing;
+        for (number, tag) in own.into_iter().chain(known).enumerate() {
+            if only.is_some_and(|only| only != number) {
+                continue;
+            }
+            let tag = match side {
+                Side::Open => tag.open,
+                Side::Close => tag.close,
+            };
+            if text.starts_with(tag) {
+                return Found::Tag(number, tag.len());
+            }
+            if tag.starts_with(text) {
+                partial = Found::Partial;
+            }
         }
-        if tag.starts_with(text) {
-            partial = Found::Partial;
-        }
+        partial
     }
-    partial
 }

@@ -2,8 +2,8 @@
 //!
 //! Agents send 32,000 or 65,536 whatever the window is. Newer vLLM cuts silently, older vLLM refuses, and a `max_tokens`
 //! above the window is refused by all: so the proxy cuts, and says so. One client sends 64 when its own arithmetic finds the
-//! window full, and a call of 64 tokens is an empty answer. It must never touch what may be meant: health checks and
-//! benches ask for one token, and mean it.
+//! window full, and a call of 64 tokens is an empty answer. A model that thinks may spend a small limit on its thoughts, and
+//! say nothing. It must never touch what may be meant: health checks and benches ask for one token, and mean it.
 
 use crate::facts::PromptSize;
 
@@ -16,6 +16,23 @@ const NO_WISH: u64 = 4096;
 pub fn floor(asked: Option<u64>, agent: bool, no_limit_at: Option<u64>, least: Option<u64>) -> Option<u64> {
     let asked = asked.filter(|_| agent)?;
     if no_limit_at == Some(asked) { Some(NO_WISH.max(least.unwrap_or(0))) } else { least }
+}
+
+/// What an agent gets of a model that thinks: free thoughts were seen to need that much (club-3090, docs/EXAMPLES.md).
+pub const ROOM_TO_THINK: u64 = 8192;
+
+/// Without tools, so small a limit is a probe: health checks ask for 1, benches of prefill for 16, needles for 30.
+const PROBE: u64 = 32;
+
+/// The least output of a model that thinks: what the operator set for the client, else [`ROOM_TO_THINK`] for a known agent.
+/// `None` for probes, and where there is no limit.
+#[must_use]
+pub fn room_to_think(asked: Option<u64>, agent: bool, known: bool, configured: Option<u64>) -> Option<u64> {
+    let asked = asked?;
+    if asked <= 1 || (!agent && asked <= PROBE) {
+        return None;
+    }
+    configured.or((agent && known).then_some(ROOM_TO_THINK))
 }
 
 /// The output limit to send instead of the asked one, or `None` if the asked one fits (or none was asked).
@@ -56,6 +73,19 @@ mod tests {
         assert_eq!(floor(Some(1), true, Some(64), None), None);
         assert_eq!(floor(Some(64), true, None, Some(1024)), Some(1024));
         assert_eq!(floor(None, true, Some(64), Some(1024)), None);
+    }
+
+    #[test]
+    fn a_known_agent_gets_room_to_think_and_a_probe_never_does() {
+        assert_eq!(room_to_think(Some(500), true, true, None), Some(8192));
+        assert_eq!(room_to_think(Some(500), true, false, None), None);
+        assert_eq!(room_to_think(Some(500), false, true, None), None);
+        assert_eq!(room_to_think(Some(500), false, false, Some(2048)), Some(2048));
+        assert_eq!(room_to_think(None, true, true, Some(2048)), None);
+        for probe in [1, 16, 30] {
+            assert_eq!(room_to_think(Some(probe), false, true, Some(2048)), None);
+        }
+        assert_eq!(room_to_think(Some(1), true, true, Some(2048)), None);
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub enum Rule {
     LimitOutput(u64),
     /// The output limit, which cannot be meant, is raised to this many tokens.
     RaiseOutput(u64),
+    /// There is no output limit: it is set to this many tokens.
+    SetOutput(u64),
     /// A word stands in place of each picture.
     ReplaceImages,
     /// `tool_choice: required` is sent as `auto`: the backend loses streamed calls that are required.
@@ -38,6 +40,7 @@ impl fmt::Display for Rule {
         match self {
             Self::LimitOutput(tokens) => write!(f, "output cut to {tokens}"),
             Self::RaiseOutput(tokens) => write!(f, "output raised to {tokens}"),
+            Self::SetOutput(tokens) => write!(f, "output limited to {tokens}"),
             Self::ReplaceImages => f.write_str("pictures replaced by a word"),
             Self::WeakenToolChoice => f.write_str("tool_choice required weakened to auto"),
             Self::AskWhole => f.write_str("asked without streaming"),
@@ -59,7 +62,7 @@ impl Choice {
     #[must_use]
     pub fn output(&self) -> Option<u64> {
         self.rules.iter().find_map(|rule| match rule {
-            Rule::LimitOutput(tokens) | Rule::RaiseOutput(tokens) => Some(*tokens),
+            Rule::LimitOutput(tokens) | Rule::RaiseOutput(tokens) | Rule::SetOutput(tokens) => Some(*tokens),
             _ => None,
         })
     }
@@ -95,11 +98,12 @@ pub fn decide(request: &RequestFacts, backends: &[BackendFacts], settings: Setti
     let choices = routing.candidates.into_iter().map(|candidate| {
         let backend = backends.get(candidate.backend);
         let window = backend.and_then(|facts| facts.window);
-        let wanted = request.wanted_output();
+        let wanted = backend.map_or_else(|| request.wanted_output(), |facts| request.wanted_output_at(facts));
         let output = budget::clamp(wanted, request.prompt, window, settings.margin).or(wanted);
         let output = match (output, request.output) {
             (Some(output), Some(asked)) if output < asked => Some(Rule::LimitOutput(output)),
             (Some(output), Some(asked)) if output > asked => Some(Rule::RaiseOutput(output)),
+            (Some(output), None) => Some(Rule::SetOutput(output)),
             _ => None,
         };
         let blind = request.images == Images::Old && backend.is_some_and(|facts| !facts.images);
@@ -116,6 +120,15 @@ pub fn decide(request: &RequestFacts, backends: &[BackendFacts], settings: Setti
 }
 
 impl Decision {
+    /// The same without rules that are switched off: only those stay for which `is_on` holds at their backend.
+    #[must_use]
+    pub fn with_rules(mut self, is_on: impl Fn(BackendIndex, Rule) -> bool) -> Self {
+        for choice in &mut self.choices {
+            choice.rules.retain(|rule| is_on(choice.candidate.backend, *rule));
+        }
+        self
+    }
+
     /// Why nobody is left, if nobody is.
     #[must_use]
     pub fn unserved(&self, request: &RequestFacts) -> Option<Unserved> {

@@ -91,6 +91,12 @@ pub struct RequestFacts {
     pub output: Option<u64>,
     /// An output limit below this cannot be meant, and is raised to it ([`crate::budget::floor`]).
     pub output_floor: Option<u64>,
+    /// The same where the model thinks ([`crate::budget::room_to_think`]).
+    pub room_to_think: Option<u64>,
+    /// The limit that the operator sets where the client asked for none.
+    pub output_if_absent: Option<u64>,
+    /// The request itself switches thinking on or off.
+    pub thinks: Option<bool>,
     /// The images in the prompt.
     pub images: Images,
     /// Where the conversation has been.
@@ -119,6 +125,9 @@ impl RequestFacts {
             prompt,
             output: None,
             output_floor: None,
+            room_to_think: None,
+            output_if_absent: None,
+            thinks: None,
             images: Images::None,
             home: None,
             own_order: false,
@@ -146,10 +155,17 @@ impl RequestFacts {
         }
     }
 
-    /// The output limit that is meant.
+    /// The output limit that is meant, of a model that does not think.
     #[must_use]
     pub fn wanted_output(&self) -> Option<u64> {
-        self.output.map(|asked| asked.max(self.output_floor.unwrap_or(0)))
+        self.output.map(|asked| asked.max(self.output_floor.unwrap_or(0))).or(self.output_if_absent)
+    }
+
+    /// The output limit that is meant at this backend.
+    #[must_use]
+    pub fn wanted_output_at(&self, backend: &BackendFacts) -> Option<u64> {
+        let room = self.room_to_think.filter(|_| self.thinks.unwrap_or(backend.thinks));
+        self.wanted_output().map(|wanted| wanted.max(room.unwrap_or(0)))
     }
 
     /// Output tokens to plan with. Agents ask for 32,000 or 65,536 whatever they need, and answer with a call of a few
@@ -308,6 +324,8 @@ pub struct BackendFacts {
     pub state: BackendState,
     /// It reads images.
     pub images: bool,
+    /// Its model thinks before it answers, unless a request says otherwise.
+    pub thinks: bool,
     /// What it died of, and what it survived.
     pub learned: Region,
     /// What becomes of calls that are required of its streams.
@@ -329,6 +347,7 @@ impl BackendFacts {
             load: Load::default(),
             state: BackendState::Unknown,
             images: true,
+            thinks: false,
             learned: Region::default(),
             streamed_required: StreamedRequired::Pass,
         }

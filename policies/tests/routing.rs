@@ -194,6 +194,9 @@ fn any_request() -> impl Strategy<Value = RequestFacts> {
             prompt,
             output,
             output_floor,
+            room_to_think: output_floor.filter(|_| agent),
+            output_if_absent: output_floor.filter(|_| may_fill),
+            thinks: may_fill.then_some(agent),
             images,
             home,
             own_order: may_fill,
@@ -249,6 +252,10 @@ proptest! {
                     Rule::RaiseOutput(tokens) => {
                         prop_assert!(request.output.is_some_and(|asked| tokens > asked));
                         prop_assert!(request.output_floor.is_some_and(|floor| tokens <= floor));
+                    }
+                    Rule::SetOutput(tokens) => {
+                        prop_assert!(request.output.is_none() && tokens >= 1);
+                        prop_assert!(request.output_if_absent.is_some());
                     }
                     Rule::ReplaceImages => prop_assert_eq!(request.images, Images::Old),
                     Rule::WeakenToolChoice | Rule::AskWhole => prop_assert!(request.streams_required),

@@ -112,7 +112,10 @@ impl Terms {
     pub(crate) fn for_candidate(&self, backend: &Backend, choice: &Choice) -> Self {
         let config = &backend.config;
         let repair = self.repair.clone();
-        let repair = repair.map(|repair| repair.thinking(config.thinking_open).written_in(config.format));
+        let repair = repair.map(|repair| {
+            let tags = config.thinking_tags.clone();
+            repair.thinking(config.thinking_open).thinking_between(tags).written_in(config.format)
+        });
         let stream = self.stream && !choice.rules.contains(&Rule::AskWhole);
         Self { stream, repair: repair.filter(RepairTerms::is_needed), ..self.clone() }
     }

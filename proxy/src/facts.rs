@@ -1,4 +1,4 @@
-//! What a request tells the decision besides its length: pictures, turns, whether a call is demanded.
+//! What a request tells the decision besides its length: pictures, turns, whether a call is demanded, whether to think.
 //!
 //! Read from the messages as they came. Nothing here looks at a backend or a client.
 
@@ -27,6 +27,21 @@ pub(crate) fn turns_of(request: &ChatRequest) -> u64 {
 
 pub(crate) fn pictures_of(request: &ChatRequest) -> u64 {
     request.messages().map(|message| message.images().count() as u64).sum()
+}
+
+/// Whether it switches thinking on or off, in one of the ways that engines and templates know.
+pub(crate) fn thinks(request: &ChatRequest) -> Option<bool> {
+    let root = request.root();
+    let kwargs = ["enable_thinking", "thinking"]
+        .into_iter()
+        .find_map(|name| root.get("chat_template_kwargs")?.get(name)?.as_bool());
+    let word = |place: &str| root.at(place).and_then(|word| word.as_str());
+    // Claude Code's words, then OpenAI's.
+    let kind = word("/thinking/type").map(|kind| kind != "disabled");
+    let none = ["/reasoning_effort", "/reasoning/effort"]
+        .into_iter()
+        .any(|place| word(place).is_some_and(|word| word == "none"));
+    kwargs.or(none.then_some(false)).or(kind)
 }
 
 /// It must answer with a call, whichever.

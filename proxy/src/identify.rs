@@ -11,17 +11,17 @@ use http::HeaderMap;
 use serde_json::Value as Json;
 use switchback_parsers::chunk::Dialect;
 use switchback_parsers::json::Value;
-use switchback_parsers::needs::Need;
 use switchback_parsers::request::ChatRequest;
 use switchback_policies::admission::Allowance;
 use switchback_policies::client::{
-    self, BodyClues, CapField, Class, Clues, Dialect as Speaks, FreeTextCalls, KeepAlive, OnOverflow,
-    OutputCap, Profile, ReasoningField, Recognised, Usage,
+    self, BodyClues, CapField, Class, Clues, Confidence, Dialect as Speaks, FreeTextCalls, KeepAlive,
+    OnOverflow, OutputCap, Profile, ReasoningField, Recognised, Usage,
 };
 use switchback_policies::demand::Wishes;
 
 use crate::call::Call;
 use crate::config::{ClientRule, Config, Sampling};
+use crate::edits::{RequestRule, Switch};
 
 /// When blanks begin for a client of which nobody knows how long it waits.
 const BLANKS_AFTER: Duration = Duration::from_secs(60);
@@ -63,8 +63,14 @@ pub(crate) struct Client {
     pub(crate) min_output: Option<u64>,
     /// What becomes of calls that are wrong, missing or cut.
     pub(crate) wishes: Wishes,
-    /// Needs of backends that are not met for it.
-    pub(crate) needs_off: Vec<Need>,
+    /// A client that the table knows, not just a library.
+    pub(crate) is_known: bool,
+    /// With a model that thinks, smaller output limits are raised to this, tokens.
+    pub(crate) thinking_output: Option<u64>,
+    /// The output limit where it asks for none, tokens.
+    pub(crate) default_output: Option<u64>,
+    /// Rules that do not hold for it, and needs of backends that are not met.
+    pub(crate) rules_off: Vec<Switch>,
     /// Members that replace the client's own, or bound them.
     pub(crate) sampling: Vec<(String, Sampling)>,
 }
@@ -82,7 +88,7 @@ pub(crate) fn identify(config: &Config, call: &Call, key: Option<&str>) -> Clien
         tools: &tools,
         body: BodyClues { input: call.from_input || body.input, ..body },
     };
-    let Recognised { profile, because, .. } = client::recognise(&clues);
+    let Recognised { profile, because, confidence } = client::recognise(&clues);
     let because: Vec<String> = because.iter().map(ToString::to_string).collect();
     let client = Client {
         name: profile.id.to_owned(),
@@ -104,7 +110,10 @@ pub(crate) fn identify(config: &Config, call: &Call, key: Option<&str>) -> Clien
         no_limit_at: profile.no_limit_at,
         min_output: None,
         wishes: Wishes::default(),
-        needs_off: Vec::new(),
+        is_known: confidence > Confidence::Library,
+        thinking_output: None,
+        default_output: None,
+        rules_off: Vec::new(),
         sampling: Vec::new(),
     };
     match config.clients.iter().find(|rule| matches(rule, &clues, profile, key)) {
@@ -140,9 +149,17 @@ impl Client {
             no_limit_at: self.no_limit_at,
             min_output: rule.min_output,
             wishes: rule.wishes,
-            needs_off: rule.needs_off.clone(),
+            is_known: self.is_known,
+            thinking_output: rule.thinking_output,
+            default_output: rule.default_output,
+            rules_off: rule.rules_off.clone(),
             sampling: rule.sampling.clone(),
         }
+    }
+
+    /// Whether a rule is not switched off for it.
+    pub(crate) fn follows(&self, rule: RequestRule) -> bool {
+        !self.rules_off.contains(&Switch::Rule(rule))
     }
 
     /// Coming from this address; a key says more.

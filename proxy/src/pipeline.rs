@@ -26,12 +26,12 @@ use crate::answer::repair::RepairTerms;
 use crate::answer::{Out, Piece};
 use crate::app::App;
 use crate::ask_again::{self, Asked};
-use crate::attempt::{Terms, attempt};
+use crate::attempt::Terms;
 use crate::backend::{Backend, Work};
 use crate::call::Call;
 use crate::config::ModelName;
 use crate::deliver::{deliver, headers_of};
-use crate::edits;
+use crate::edits::{self, RequestRule};
 use crate::error::ApiError;
 use crate::facts;
 use crate::identify::Client;
@@ -133,7 +133,12 @@ pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) 
     let facts = RequestFacts {
         prompt: measured.size,
         output,
-        output_floor: budget::floor(output, agent, client.no_limit_at, client.min_output),
+        output_floor: budget::floor(output, agent, client.no_limit_at, client.min_output)
+            .filter(|_| client.follows(RequestRule::RaiseOutput)),
+        room_to_think: budget::room_to_think(output, agent, client.is_known, client.thinking_output)
+            .filter(|_| client.follows(RequestRule::RoomToThink)),
+        output_if_absent: client.default_output.filter(|_| call.endpoint.dialect.is_some()),
+        thinks: call.request.as_deref().and_then(facts::thinks),
         streams_required: call.stream && call.request.as_deref().is_some_and(facts::requires_call),
         images: call.request.as_deref().map(facts::images_of).unwrap_or_default(),
         home: home(app, session, &backends, measured.size, &outline),
@@ -151,7 +156,8 @@ pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) 
     }
     let settings =
         Settings { headroom: headroom(app, client, agent, &backend_facts), margin: app.config.answer.margin };
-    let decision = decide(&facts, &backend_facts, settings);
+    let decision = decide(&facts, &backend_facts, settings)
+        .with_rules(|backend, rule| edits::allows(rule, client, &backends[backend]));
     let error = match decision.unserved(&facts) {
         Some(Unserved::TooLong { tokens, limit }) => {
             let why = decision.sentence(0, &facts, &backend_facts);
@@ -225,8 +231,11 @@ async fn serve(
                 request,
                 seed: call.id.clone(),
                 calls: app.config.repair.tool_calls,
+                in_thoughts: app.config.repair.calls_in_thoughts,
+                one_call: app.config.repair.one_call,
                 keep_text: client.wishes.cut == CutCalls::Rescue,
                 thinking_open: false,
+                thinking_tags: None,
                 format: None,
             },
         ),
@@ -235,7 +244,6 @@ async fn serve(
         .then_some(plan.measured.least),
     };
     let ask_usage = app.config.answer.ask_usage || client.usage == Usage::Always;
-    let base = edits::base(call, client, app.config.strip_volatile, app.config.repair);
     let mut retry = Retry::new(app, call, plan);
     while let Some(next) = retry.next().await {
         let (nth, grant, permit) = admission::admit(app, call, client, plan, &next, out).await?;
@@ -251,7 +259,7 @@ async fn serve(
         }
         let before = retry.before();
         outcome.reason = format!("{sentence}{before}; client {}: {}", client.name, client.because);
-        let written = edits::write(call, client, backend, choice, &base, ask_usage, app.config.repair);
+        let written = edits::write(call, client, backend, choice, &app.config, ask_usage);
         outcome.adjusted = written.adjusted;
         outcome.waited += grant.waited;
         let output = plan.backend_facts[choice.candidate.backend].expected_output(&plan.facts);
@@ -267,7 +275,7 @@ async fn serve(
         let place = backend.occupy(Work { tokens, shape, believed, prefill }, permit);
         let asked =
             Asked { app, call, client, plan, choice, backend, place: &place, terms: &terms, ask_usage };
-        let started = match attempt(backend, call, written.body, &terms, &place).await {
+        let started = match ask_again::ask(&asked, written.body, outcome).await {
             Ok(started) => ask_again::settle(&asked, started, outcome).await,
             Err(failure) => Err(failure),
         };

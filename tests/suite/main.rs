@@ -22,4 +22,5 @@ mod repair_corpus;
 mod repairing;
 mod requests;
 mod routing;
+mod rules;
 mod sessions;

@@ -8,7 +8,7 @@ use crate::harness::{Reply, World, request};
 fn strict(needs: &str) -> World {
     let world = World::configured(&format!(
         "[[backend]]\nname = \"b\"\nurl = \"http://b\"\nmodel = \"m\"\nneeds = [{needs}]\n\
-         [[client]]\nname = \"own\"\nwhen = {{ user_agent = \"own\" }}\nneeds_off = [\"late-system-as-user\"]\n"
+         [[client]]\nname = \"own\"\nwhen = {{ user_agent = \"own\" }}\nrules_off = [\"late-system-as-user\"]\n"
     ));
     world.backend("b").then(Reply::says("x"));
     world

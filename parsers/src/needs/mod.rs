@@ -12,6 +12,7 @@ mod probe;
 mod turns;
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 
 use serde::Deserialize;
@@ -34,6 +35,9 @@ pub enum Need {
     NoNullContent,
     /// Ids of calls are nine letters or digits: the templates of Mistral's family (vllm-project/vllm#9019).
     NineCharacterIds,
+    /// Ids of calls are `functions.NAME:N`, counted over the conversation, as Kimi's models write them: others confuse it
+    /// (its model card).
+    KimiIds,
     /// There is no role `developer`: it is called `system` (ggml-org/llama.cpp#20215).
     NoDeveloper,
     /// One system message, at the front: all others are joined to it (ggml-org/llama.cpp#27367).
@@ -49,10 +53,11 @@ pub enum Need {
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::StringContent,
         Self::NoNullContent,
         Self::NineCharacterIds,
+        Self::KimiIds,
         Self::NoDeveloper,
         Self::SystemFirst,
         Self::LateSystemAsUser,
@@ -67,6 +72,7 @@ impl Need {
             Self::StringContent => "string-content",
             Self::NoNullContent => "no-null-content",
             Self::NineCharacterIds => "nine-character-ids",
+            Self::KimiIds => "kimi-ids",
             Self::NoDeveloper => "no-developer",
             Self::SystemFirst => "system-first",
             Self::LateSystemAsUser => "late-system-as-user",
@@ -82,6 +88,7 @@ impl Need {
             Self::StringContent => "content joined to strings",
             Self::NoNullContent => "null content made empty",
             Self::NineCharacterIds => "call ids shortened",
+            Self::KimiIds => "call ids written as Kimi does",
             Self::NoDeveloper => "developer called system",
             Self::SystemFirst => "system messages joined at the front",
             Self::LateSystemAsUser => "late system messages made the user's",
@@ -113,12 +120,16 @@ impl fmt::Display for Need {
 /// Edits of single messages of a chat request for one need; none where the request has nothing of the kind. What needs are of turns
 /// is for [`arrange`].
 pub fn meet(request: &ChatRequest, need: Need, edits: &mut Edits) {
+    if need == Need::KimiIds {
+        return kimi_ids(request, edits);
+    }
     for message in request.messages() {
         match need {
             Need::StringContent => message.content().into_iter().for_each(|content| join(content, edits)),
             Need::NoNullContent => no_null(message.0, edits),
             Need::NineCharacterIds => nine_character_ids(message.0, edits),
-            Need::NoDeveloper
+            Need::KimiIds
+            | Need::NoDeveloper
             | Need::SystemFirst
             | Need::LateSystemAsUser
             | Need::AlternatingRoles
@@ -142,6 +153,36 @@ fn nine_character_ids(message: Value<'_>, edits: &mut Edits) {
             edits.replace(id, Json::from(nine(&written)).to_string());
         }
     }
+}
+
+/// Ids in that form stay, whatever their number: the model gave them.
+fn kimi_ids(request: &ChatRequest, edits: &mut Edits) {
+    let mut known: HashMap<String, String> = HashMap::new();
+    let mut count = 0;
+    for message in request.messages() {
+        for call in message.0.get("tool_calls").into_iter().flat_map(Value::elements) {
+            let name = call.at("/function/name").and_then(Value::as_str);
+            let (Some(name), Some(id)) = (name, call.get("id")) else { continue };
+            let number = count;
+            count += 1;
+            let Some(written) = id.as_str().filter(|id| !is_kimi(id)) else { continue };
+            let own = format!("functions.{name}:{number}");
+            edits.replace(id, Json::from(own.as_str()).to_string());
+            known.insert(written.into_owned(), own);
+        }
+        if let Some(id) = message.0.get("tool_call_id")
+            && let Some(own) = id.as_str().and_then(|id| known.get(&*id))
+        {
+            edits.replace(id, Json::from(own.as_str()).to_string());
+        }
+    }
+}
+
+fn is_kimi(id: &str) -> bool {
+    let number = id.strip_prefix("functions.").and_then(|rest| rest.rsplit_once(':'));
+    number.is_some_and(|(name, number)| {
+        !name.is_empty() && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
 }
 
 fn join(content: Value<'_>, edits: &mut Edits) {
@@ -195,6 +236,19 @@ mod tests {
         assert!(is_nine(id));
         assert_eq!(met["messages"][1]["tool_call_id"], id);
         assert_eq!(met["messages"][0]["tool_calls"][1]["id"], "abcdefghi");
+    }
+
+    #[test]
+    fn ids_are_written_as_kimi_does_and_its_own_stay() {
+        let body = r#"{"messages":[{"role":"assistant","tool_calls":[{"id":"call_1","function":{"name":"a"}},{"id":"functions.b:7","function":{"name":"b"}}]},{"role":"tool","tool_call_id":"call_1"},{"role":"tool","tool_call_id":"functions.b:7"},{"role":"assistant","tool_calls":[{"id":"call_1","function":{"name":"c"}}]},{"role":"tool","tool_call_id":"call_1"}]}"#;
+        let met = met(body, &[Need::KimiIds]);
+        let id = |place: &str| met.pointer(place).and_then(Json::as_str).map(str::to_owned).expect("an id");
+        assert_eq!(id("/messages/0/tool_calls/0/id"), "functions.a:0");
+        assert_eq!(id("/messages/0/tool_calls/1/id"), "functions.b:7");
+        assert_eq!(id("/messages/1/tool_call_id"), "functions.a:0");
+        assert_eq!(id("/messages/2/tool_call_id"), "functions.b:7");
+        assert_eq!(id("/messages/3/tool_calls/0/id"), "functions.c:2");
+        assert_eq!(id("/messages/4/tool_call_id"), "functions.c:2");
     }
 
     #[test]

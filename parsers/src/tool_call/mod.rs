@@ -74,6 +74,8 @@ pub struct TextParser {
     active: bool,
     /// Splits off the reasoning until the first text behind it.
     splitter: Option<ReasoningSplitter>,
+    /// Calls are looked for in thoughts, too.
+    in_thoughts: bool,
     thought: Thought,
     machine: Machine,
     /// Blanks behind a draft in the reasoning: whether they matter depends on what follows.
@@ -85,7 +87,8 @@ pub struct TextParser {
 impl TextParser {
     /// A parser for one answer.
     pub fn new(options: Options) -> Self {
-        let Options { tools, tool_choice, parallel, thinking_open, response_format, format } = options;
+        let Options { tools, tool_choice, parallel, thinking_open, response_format, format, .. } = options;
+        let (thinking_tags, thoughts_stay) = (options.thinking_tags, options.thoughts_stay);
         let active = !tools.is_empty() && tool_choice != ToolChoice::None;
         let demanded = matches!(tool_choice, ToolChoice::Required | ToolChoice::Named(_));
         let narrow = format.as_deref().and_then(Narrow::to);
@@ -97,7 +100,9 @@ impl TextParser {
         Self {
             settings: Settings { tools, parallel, weak, demanded, named, narrow },
             active,
-            splitter: (active || thinking_open).then(|| ReasoningSplitter::new(thinking_open)),
+            splitter: (active || thinking_open || thinking_tags.is_some())
+                .then(|| ReasoningSplitter::new(thinking_open).between(thinking_tags)),
+            in_thoughts: active && !thoughts_stay,
             thought: Thought::default(),
             machine: Machine::new(),
             blanks: String::new(),
@@ -111,7 +116,7 @@ impl TextParser {
         let mut rest = text;
         while let Some(splitter) = self.splitter.as_mut().filter(|_| !rest.is_empty()) {
             // In small steps: behind the reasoning the splitter must not see a byte, since a call may speak of its tags.
-            let length = step(rest, splitter.is_reasoning());
+            let length = step(rest, splitter.is_reasoning(), splitter.closes_with());
             let pieces = splitter.push(&rest[..length]);
             rest = &rest[length..];
             self.pieces(pieces, &mut events);
@@ -193,7 +198,7 @@ impl TextParser {
     }
 
     fn reasoning(&mut self, text: &str) -> Vec<Event> {
-        if self.active {
+        if self.in_thoughts {
             self.thought.push(text, &self.settings)
         } else {
             vec![Event::Reasoning(text.to_owned())]
@@ -220,9 +225,10 @@ impl TextParser {
 }
 
 /// The bytes that the splitter may see at once: up to the end of a possible tag in a thought, else one character.
-fn step(text: &str, reasoning: bool) -> usize {
+fn step(text: &str, reasoning: bool, closes_with: Option<char>) -> usize {
     let mut chars = text.char_indices();
-    let last = if reasoning { chars.find(|(_, c)| matches!(c, '>' | ']' | '▷')) } else { chars.next() };
+    let closes = |c: char| closes_with.map_or_else(|| matches!(c, '>' | ']' | '▷'), |last| c == last);
+    let last = if reasoning { chars.find(|(_, c)| closes(*c)) } else { chars.next() };
     last.map_or(text.len(), |(at, c)| at + c.len_utf8())
 }
 

@@ -31,6 +31,10 @@ pub struct Options {
     pub parallel: bool,
     /// The prompt has already opened the model's thought.
     pub thinking_open: bool,
+    /// The tags between which the model thinks, if they are known: thoughts are split off then whatever else is looked for.
+    pub thinking_tags: Option<[String; 2]>,
+    /// What stands in a thought is thought, calls and all.
+    pub thoughts_stay: bool,
     /// The request demands JSON, so JSON is the answer and no call.
     pub response_format: bool,
     /// The family in which the model writes its calls, one of [`super::format_names`]: nothing else is looked for then. Without it,
@@ -62,6 +66,8 @@ impl Options {
             tool_choice: request.get("tool_choice").map(ToolChoice::read).unwrap_or_default(),
             parallel: request.get("parallel_tool_calls").and_then(Value::as_bool) != Some(false),
             thinking_open: request.get("thinking_open").and_then(Value::as_bool) == Some(true),
+            thinking_tags: None,
+            thoughts_stay: false,
             response_format: format.is_some_and(|format| format.starts_with("json")),
             format: None,
         }

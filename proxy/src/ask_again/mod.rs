@@ -6,6 +6,7 @@
 //! was shown, never twice, and never hold what no wish is about.
 
 mod question;
+mod refused;
 mod rescue;
 
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use crate::edits::{self, Written};
 use crate::identify::Client;
 use crate::pipeline::Plan;
 use crate::record::Outcome;
+pub(crate) use refused::ask;
 pub(crate) use rescue::{Look, Passing};
 
 /// The most that is held back, in bytes of frames; beyond that the answer leaves as it is.
@@ -202,9 +204,7 @@ impl Asked<'_> {
 
     /// A second question as the backend gets it.
     fn written(&self, call: &Call) -> Written {
-        let config = &self.app.config;
-        let base = edits::base(call, self.client, config.strip_volatile, config.repair);
-        edits::write(call, self.client, self.backend, self.choice, &base, self.ask_usage, config.repair)
+        edits::write(call, self.client, self.backend, self.choice, &self.app.config, self.ask_usage)
     }
 
     /// The second question failed: no reason to lose the first answer, but a fault of the backend.

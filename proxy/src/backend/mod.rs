@@ -38,6 +38,7 @@ use self::pulse::Pulse;
 use crate::admission::Permit;
 use crate::cliffs::CliffMaps;
 use crate::config;
+use crate::edits::{RequestRule, Switch};
 
 /// One backend.
 #[derive(Debug)]
@@ -155,7 +156,12 @@ impl Backend {
     /// What its chat template cannot read: as configured, else as its own rendering told.
     pub(crate) fn needs(&self) -> Vec<Need> {
         let configured = self.config.needs.clone();
-        configured.or_else(|| self.found.read().needs.clone()).unwrap_or_default()
+        let mut needs = configured.or_else(|| self.found.read().needs.clone()).unwrap_or_default();
+        needs.extend(self.config.rules_on.iter().filter_map(|rule| rule.need()));
+        needs.retain(|need| !self.config.rules_off.contains(&Switch::Need(*need)));
+        needs.sort_unstable();
+        needs.dedup();
+        needs
     }
 
     /// The names that it serves: the configured one, else what it says, else what its preset says.
@@ -231,6 +237,8 @@ impl Backend {
                 .or(preset.and_then(|preset| preset.vision))
                 .unwrap_or(true),
             streamed_required: self.config.streamed_required,
+            thinks: self.config.thinks.unwrap_or(self.config.thinking_open)
+                && !self.config.rules_off.contains(&Switch::Rule(RequestRule::RoomToThink)),
             learned: Region::default(),
         };
         facts.with_learned(self.cliffs.region(&self.config.name, model.as_deref()))

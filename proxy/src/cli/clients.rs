@@ -59,9 +59,14 @@ fn effects(rule: &ClientRule, config: &Config) -> Vec<String> {
         rule.blanks
             .map(|blanks| format!("{} before plain answers", if blanks { "blanks" } else { "nothing" })),
     );
-    effects.extend((!rule.needs_off.is_empty()).then(|| {
-        let names: Vec<_> = rule.needs_off.iter().map(|need| need.name()).collect();
-        format!("needs of backends that are not met: {}", names.join(", "))
+    let tokens = |tokens: u64| format!("output limits of at least {tokens} tokens where the model thinks");
+    effects.extend(rule.thinking_output.map(tokens));
+    effects.extend(
+        rule.default_output.map(|tokens| format!("an output limit of {tokens} tokens if it sends none")),
+    );
+    effects.extend((!rule.rules_off.is_empty()).then(|| {
+        let names: Vec<_> = rule.rules_off.iter().map(ToString::to_string).collect();
+        format!("rules that do not hold: {}", names.join(", "))
     }));
     effects
 }

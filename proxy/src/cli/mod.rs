@@ -11,6 +11,7 @@ mod demo;
 mod explain;
 mod repair;
 mod rig;
+mod rules;
 mod serve;
 
 use std::net::SocketAddr;
@@ -48,6 +49,8 @@ enum Command {
     Repair(repair::RepairArgs),
     /// The clients that are recognised
     Clients,
+    /// The rules by which requests are changed, each of which can be switched
+    Rules,
     /// What backends were seen to die of: shown, exported, imported, forgotten
     Cliffs(cliffs::CliffsArgs),
     /// Simulated backends with the published prefill cliffs; no GPU needed
@@ -88,6 +91,10 @@ pub fn main() -> ExitCode {
             Command::Count(args) => count::run(config, &args).await,
             Command::Repair(args) => repair::run(&args),
             Command::Clients => clients::run(config),
+            Command::Rules => {
+                rules::run();
+                Ok(())
+            }
             Command::Cliffs(args) => cliffs::run(config, &args),
             Command::Rig(args) => rig::run(args).await,
             Command::Demo(args) => demo::run(args).await,

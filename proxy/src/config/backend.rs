@@ -5,7 +5,7 @@ use switchback_parsers::diagnosis::Engine;
 use switchback_parsers::needs::Need;
 use switchback_parsers::tool_call::format_names;
 
-use super::check::nearest;
+use super::check::{nearest, switches};
 use super::{Backend, Limits, file, secret};
 use crate::preset::{self, Preset};
 
@@ -74,6 +74,14 @@ pub(super) fn check(nth: usize, written: file::Backend, complaints: &mut Vec<Str
     if needs(Need::SystemFirst) && needs(Need::LateSystemAsUser) {
         complain("needs: system-first and late-system-as-user are two ways of the same; take one".to_owned());
     }
+    let rules_on = switches("rules_on", &written.rules_on, &mut complain);
+    let rules_off = switches("rules_off", &written.rules_off, &mut complain);
+    if let Some(both) = rules_on.iter().find(|rule| rules_off.contains(rule)) {
+        complain(format!("rules_on and rules_off: {both} is in both"));
+    }
+    if written.thinking_tags.iter().flatten().any(|tag| tag.trim().is_empty()) {
+        complain("thinking_tags must be two texts, e.g. [\"<think>\", \"</think>\"]".to_owned());
+    }
     let format = match written.format.as_deref() {
         None | Some("auto") => None,
         Some(name) => {
@@ -120,9 +128,14 @@ pub(super) fn check(nth: usize, written: file::Backend, complaints: &mut Vec<Str
             tool_parser: written.tool_parser,
             format,
             thinking_open: written.thinking_open,
+            thinks: written.thinks,
+            thinking_tags: written.thinking_tags,
+            output_limit: written.output_limit.map(file::OutputLimit::name),
             needs: written.needs,
             drop: written.drop,
             drop_schema_keywords: written.drop_schema_keywords,
+            rules_on,
+            rules_off,
             model: written.model,
             images: written.images,
             streamed_required: written.streamed_required.map(Into::into).unwrap_or_default(),

@@ -16,6 +16,7 @@ use super::{
     secret,
 };
 use crate::cliffs;
+use crate::edits::Switch;
 
 /// TOML's own message, with the nearest known key where a key is unknown.
 pub(super) fn syntax(error: &toml::de::Error) -> String {
@@ -52,6 +53,22 @@ pub(crate) fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -
         .map(|(_, name)| name)
 }
 
+/// Rules by their names, with a complaint about each name that is none.
+pub(super) fn switches(key: &str, written: &[String], complain: &mut impl FnMut(String)) -> Vec<Switch> {
+    let switch = |name: &String| {
+        let switch = Switch::named(name);
+        if switch.is_none() {
+            let near = nearest(name, Switch::names()).map(|near| format!("did you mean {near}? "));
+            complain(format!(
+                "{key}: there is no rule {name}\nhint: {}`switchback rules` names them all",
+                near.unwrap_or_default()
+            ));
+        }
+        switch
+    };
+    written.iter().filter_map(switch).collect()
+}
+
 /// A port of this machine.
 pub(super) fn loopback(port: u16) -> Authority {
     // The address is a constant, and a number cannot spoil it.
@@ -80,7 +97,12 @@ pub(super) fn defaults() -> Config {
 }
 
 fn repair(written: &file::Repair) -> Repair {
-    Repair { tool_calls: written.tool_calls == file::ToolCalls::Auto, history: written.history }
+    Repair {
+        tool_calls: written.tool_calls == file::ToolCalls::Auto,
+        history: written.history,
+        calls_in_thoughts: written.calls_in_thoughts,
+        one_call: written.one_call,
+    }
 }
 
 fn cliffs(written: file::Cliffs, base: &Path, floor: u64) -> cliffs::Settings {

@@ -1,12 +1,12 @@
 //! `[[client]]`: the operator's own word on a client, over the built-in profile.
 
-use switchback_parsers::needs::Need;
 use switchback_policies::admission::Allowance;
 use switchback_policies::client::{BUILTIN, Class, KeepAlive, PLAIN, ReasoningField, Usage};
 use switchback_policies::demand::Wishes;
 
-use super::check::nearest;
+use super::check::{nearest, switches};
 use super::{Backend, file};
+use crate::edits::Switch;
 
 /// One entry, checked.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub(crate) struct ClientRule {
     pub(crate) order: Vec<usize>,
     pub(crate) max_prompt: Option<u64>,
     pub(crate) min_output: Option<u64>,
+    pub(crate) thinking_output: Option<u64>,
+    pub(crate) default_output: Option<u64>,
     pub(crate) class: Option<Class>,
     pub(crate) allowance: Allowance,
     pub(crate) keep_alive: Option<KeepAlive>,
@@ -30,8 +32,8 @@ pub(crate) struct ClientRule {
     pub(crate) reasoning: Option<ReasoningField>,
     /// What becomes of calls that are wrong, missing or cut.
     pub(crate) wishes: Wishes,
-    /// Needs of backends that are not met for it: it knows what it sends.
-    pub(crate) needs_off: Vec<Need>,
+    /// Rules that do not hold for it, and needs of backends that are not met: it knows what it sends.
+    pub(crate) rules_off: Vec<Switch>,
     /// Members of the request, and what becomes of them.
     pub(crate) sampling: Vec<(String, Sampling)>,
 }
@@ -113,6 +115,14 @@ pub(super) fn check(written: file::Client, backends: &[Backend], complaints: &mu
     for header in when.header.keys().filter(|header| header.parse::<http::HeaderName>().is_err()) {
         complain(format!("when.header: \"{header}\" is no name of a header"));
     }
+    let rules_off = switches("rules_off", &written.rules_off, &mut complain);
+    for (key, value) in
+        [("thinking_output", written.thinking_output), ("default_output", written.default_output)]
+    {
+        if value == Some(0) {
+            complain(format!("{key} must be above 0"));
+        }
+    }
     if written.max_prompt == Some(0) {
         complain("max_prompt must be above 0".to_owned());
     }
@@ -163,6 +173,8 @@ pub(super) fn check(written: file::Client, backends: &[Backend], complaints: &mu
         order,
         max_prompt: written.max_prompt,
         min_output: written.min_output,
+        thinking_output: written.thinking_output,
+        default_output: written.default_output,
         class: written.class.map(Into::into),
         allowance,
         keep_alive: written.keep_alive.map(Into::into),
@@ -174,7 +186,7 @@ pub(super) fn check(written: file::Client, backends: &[Backend], complaints: &mu
             missing: written.missing_calls.map(Into::into).unwrap_or_default(),
             cut: written.cut_calls.map(Into::into).unwrap_or_default(),
         },
-        needs_off: written.needs_off,
+        rules_off,
         sampling,
         when,
         name,

@@ -3,7 +3,6 @@
 //! Only reading happens here. Whether the values make sense together is for [`super::check`]; nothing else in the
 //! program sees these types.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,6 +12,11 @@ use switchback_policies::admission::Rules;
 use switchback_policies::{client, demand, facts};
 
 use super::words;
+
+mod entry;
+
+pub(super) use entry::Client;
+pub(crate) use entry::When;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -82,11 +86,18 @@ pub(super) struct Backend {
     pub(super) format: Option<String>,
     #[serde(default)]
     pub(super) thinking_open: bool,
+    pub(super) thinks: Option<bool>,
+    pub(super) thinking_tags: Option<[String; 2]>,
+    pub(super) output_limit: Option<OutputLimit>,
     pub(super) needs: Option<Vec<Need>>,
     #[serde(default)]
     pub(super) drop: Vec<String>,
     #[serde(default)]
     pub(super) drop_schema_keywords: Vec<String>,
+    #[serde(default)]
+    pub(super) rules_on: Vec<String>,
+    #[serde(default)]
+    pub(super) rules_off: Vec<String>,
     pub(super) model: Option<String>,
     pub(super) images: Option<bool>,
     pub(super) streamed_required: Option<StreamedRequired>,
@@ -130,11 +141,13 @@ impl Default for Routing {
 pub(super) struct Repair {
     pub(super) tool_calls: ToolCalls,
     pub(super) history: bool,
+    pub(super) calls_in_thoughts: bool,
+    pub(super) one_call: bool,
 }
 
 impl Default for Repair {
     fn default() -> Self {
-        Self { tool_calls: ToolCalls::Auto, history: true }
+        Self { tool_calls: ToolCalls::Auto, history: true, calls_in_thoughts: true, one_call: true }
     }
 }
 
@@ -145,6 +158,23 @@ pub(super) enum ToolCalls {
     Auto,
     /// Answers leave as they come.
     Off,
+}
+
+/// The name under which a backend reads the output limit.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum OutputLimit {
+    MaxTokens,
+    MaxCompletionTokens,
+}
+
+impl OutputLimit {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::MaxTokens => "max_tokens",
+            Self::MaxCompletionTokens => "max_completion_tokens",
+        }
+    }
 }
 
 /// Whose name for the model an answer carries.
@@ -298,65 +328,6 @@ words!("kebab-case" CutCalls => demand::CutCalls { Pass, Rescue });
 words!("kebab-case" StreamedRequired => facts::StreamedRequired { Pass, AsAuto, Whole });
 // As the members are written.
 words!("snake_case" ReasoningMember => client::ReasoningField { Either, ReasoningContent, Reasoning, ReasoningText });
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Client {
-    pub(super) name: String,
-    #[serde(default)]
-    pub(super) when: When,
-    pub(super) backends: Option<Vec<String>>,
-    #[serde(default)]
-    pub(super) order: Vec<String>,
-    pub(super) max_prompt: Option<u64>,
-    pub(super) min_output: Option<u64>,
-    pub(super) class: Option<Class>,
-    pub(super) may_swap: Option<bool>,
-    pub(super) max_running: Option<u64>,
-    pub(super) token_budget: Option<TokenBudget>,
-    pub(super) keep_alive: Option<KeepAlive>,
-    pub(super) blanks: Option<bool>,
-    pub(super) usage: Option<Usage>,
-    pub(super) reasoning: Option<ReasoningMember>,
-    pub(super) invalid_calls: Option<InvalidCalls>,
-    pub(super) missing_calls: Option<MissingCalls>,
-    pub(super) cut_calls: Option<CutCalls>,
-    #[serde(default)]
-    pub(super) needs_off: Vec<Need>,
-    #[serde(default)]
-    pub(super) sampling: BTreeMap<String, toml::Value>,
-}
-
-/// So many tokens, prompt and output, within a time.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct TokenBudget {
-    pub(super) tokens: u64,
-    #[serde(deserialize_with = "words::duration")]
-    pub(super) within: Duration,
-}
-
-/// When an entry holds: all of what is written.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct When {
-    /// Id of a built-in profile.
-    pub(crate) profile: Option<String>,
-    /// The name of the key that the request came with.
-    pub(crate) api_key_name: Option<String>,
-    /// Occurs in the user agent, whatever the case.
-    pub(crate) user_agent: Option<String>,
-    /// Headers and their values.
-    pub(crate) header: BTreeMap<String, String>,
-}
-
-impl When {
-    /// Nothing is asked: every request fulfils it.
-    pub(super) fn is_always(&self) -> bool {
-        let Self { profile, api_key_name, user_agent, header } = self;
-        profile.is_none() && api_key_name.is_none() && user_agent.is_none() && header.is_empty()
-    }
-}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -25,6 +25,7 @@ use switchback_policies::facts::StreamedRequired;
 use switchback_policies::session::LoopLimit;
 
 use crate::cliffs;
+use crate::edits::Switch;
 use crate::preset::Preset;
 pub(crate) use check::nearest;
 pub(crate) use client::{ClientRule, Sampling};
@@ -88,12 +89,22 @@ pub(crate) struct Backend {
     pub(crate) format: Option<&'static str>,
     /// Its template opens the thought in the prompt, and it does not split thoughts from text itself.
     pub(crate) thinking_open: bool,
+    /// Its model thinks before it answers, unless a request says otherwise; `None`: if its template opens the thought.
+    pub(crate) thinks: Option<bool>,
+    /// The tags between which its model thinks, in the text; `None`: those that are known, where calls are looked for.
+    pub(crate) thinking_tags: Option<[String; 2]>,
+    /// The only name under which it reads an output limit; `None`: as its engine does.
+    pub(crate) output_limit: Option<&'static str>,
     /// What its chat template cannot read; `None`: as probing finds.
     pub(crate) needs: Option<Vec<Need>>,
     /// Places of members that it must not get: JSON pointers, `*` for any element.
     pub(crate) drop: Vec<String>,
     /// Keywords that its tool schemas must not have.
     pub(crate) drop_schema_keywords: Vec<String>,
+    /// Rules and needs that hold for it beside the usual ones.
+    pub(crate) rules_on: Vec<Switch>,
+    /// And those that do not.
+    pub(crate) rules_off: Vec<Switch>,
     pub(crate) model: Option<String>,
     pub(crate) images: Option<bool>,
     /// What becomes of calls that are required of its streams.
@@ -116,9 +127,14 @@ impl Backend {
             tool_parser: None,
             format: None,
             thinking_open: false,
+            thinks: None,
+            thinking_tags: None,
+            output_limit: None,
             needs: None,
             drop: Vec::new(),
             drop_schema_keywords: Vec::new(),
+            rules_on: Vec::new(),
+            rules_off: Vec::new(),
             model: None,
             images: None,
             streamed_required: StreamedRequired::Pass,
@@ -154,6 +170,10 @@ pub(crate) struct Repair {
     pub(crate) tool_calls: bool,
     /// Broken calls in what clients send.
     pub(crate) history: bool,
+    /// Calls in thoughts are calls, if there is nothing else in the answer.
+    pub(crate) calls_in_thoughts: bool,
+    /// `parallel_tool_calls: false` is kept here if the model does not keep it.
+    pub(crate) one_call: bool,
 }
 
 /// How long to wait for backends, and what to do when they fail.

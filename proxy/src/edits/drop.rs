@@ -36,7 +36,9 @@ fn remove(value: Value<'_>, way: &[&str], last: &str, edits: &mut Edits) {
 /// Takes this keyword out of every tool's schema. A parameter of that name stays.
 pub(super) fn keyword(request: &ChatRequest, keyword: &str, edits: &mut Edits) {
     for tool in request.tools() {
-        if let Some(schema) = tool.at("/function/parameters") {
+        // Chat's place, that of Messages, that of Responses.
+        let own = || tool.get("input_schema").or_else(|| tool.get("parameters"));
+        if let Some(schema) = tool.at("/function/parameters").or_else(own) {
             clean(schema, keyword, edits);
         }
     }

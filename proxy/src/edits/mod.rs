@@ -4,7 +4,9 @@
 
 mod drop;
 mod engine;
+mod rules;
 mod volatile;
+mod without;
 
 use std::sync::Arc;
 
@@ -19,10 +21,12 @@ use switchback_parsers::needs::{self, Need};
 use switchback_parsers::request::ChatRequest;
 use switchback_policies::decision::{Choice, Rule};
 
+pub(crate) use self::rules::{RequestRule, Switch};
 pub(crate) use self::volatile::BILLING;
+pub(crate) use self::without::without;
 use crate::backend::Backend;
 use crate::call::Call;
-use crate::config::Repair;
+use crate::config::Config;
 use crate::identify::Client;
 
 /// What stands in place of a picture that the backend cannot read.
@@ -54,19 +58,39 @@ pub(crate) struct Written {
     pub(crate) adjusted: Vec<String>,
 }
 
-/// Changes that hold for every candidate: the operator's sampling for this client, and no volatile line at the prompt's
-/// head.
-pub(crate) fn base(call: &Call, client: &Client, strip_volatile: bool, repair: Repair) -> Changes {
+/// Whether a rule acts for this client at this backend: it is usual for the engine or switched on, and nobody switched it off.
+pub(crate) fn is_on(rule: RequestRule, client: &Client, backend: &Backend) -> bool {
+    let switch = Switch::Rule(rule);
+    let config = &backend.config;
+    let usual = || rule.is_usual(backend.engine()) || config.rules_on.contains(&switch);
+    client.follows(rule) && !config.rules_off.contains(&switch) && usual()
+}
+
+/// Whether a rule of a decision holds.
+pub(crate) fn allows(rule: Rule, client: &Client, backend: &Backend) -> bool {
+    let rule = match rule {
+        Rule::LimitOutput(_) => RequestRule::FitOutput,
+        Rule::RaiseOutput(_) => RequestRule::RaiseOutput,
+        Rule::ReplaceImages => RequestRule::Pictures,
+        // The operator's own words.
+        Rule::SetOutput(_) | Rule::WeakenToolChoice | Rule::AskWhole => return true,
+    };
+    is_on(rule, client, backend)
+}
+
+/// Changes of what the client sent, whatever the backend: its history, no volatile line at the prompt's head, the operator's
+/// sampling for this client.
+fn base(call: &Call, client: &Client, config: &Config, is_on: impl Fn(RequestRule) -> bool) -> Changes {
     let mut changes = Changes::default();
     let Some(request) = &call.request else { return changes };
-    if repair.history && call.endpoint.dialect == Some(Dialect::Chat) {
+    if config.repair.history && call.endpoint.dialect == Some(Dialect::Chat) && is_on(RequestRule::History) {
         let mended = history::mend(request);
         for note in mended.notes {
             tracing::info!(id = call.id, note, "history mended");
         }
         changes.make("history mended", |edits| *edits = mended.edits);
     }
-    if strip_volatile {
+    if config.strip_volatile && is_on(RequestRule::VolatileLines) {
         changes.make("volatile lines left out", |edits| volatile::strip(request, edits));
     }
     for (member, sampling) in &client.sampling {
@@ -98,13 +122,14 @@ pub(crate) fn write(
     client: &Client,
     backend: &Backend,
     choice: &Choice,
-    base: &Changes,
+    config: &Config,
     always_ask_usage: bool,
-    repair: Repair,
 ) -> Written {
     let Some(request) = &call.request else {
         return Written { body: call.body.clone(), adjusted: Vec::new() };
     };
+    let is_on = |rule| is_on(rule, client, backend);
+    let base = base(call, client, config, is_on);
     let root = request.root();
     let mut changes = Changes::default();
     // Bookkeeping, of which nobody needs to hear.
@@ -112,40 +137,56 @@ pub(crate) fn write(
     if let Some(name) = backend.name_for(call.model.as_deref()) {
         changes.edits.set(root, "model", Json::from(name).to_string());
     }
+    let limit = limit_name(call.endpoint.dialect, backend);
     for rule in &choice.rules {
-        changes.make(rule.to_string(), |edits| carry_out(*rule, request, edits));
+        changes.make(rule.to_string(), |edits| carry_out(*rule, request, limit, edits));
     }
     let weakened = choice.rules.contains(&Rule::WeakenToolChoice);
-    if repair.tool_calls && backend.parses_no_tools() && (weakened || is_auto(request)) {
+    let calls_read_here = config.repair.tool_calls && backend.parses_no_tools();
+    if calls_read_here && is_on(RequestRule::NoParser) && (weakened || is_auto(request)) {
         // It refuses `auto` and renders the tools all the same with `none`; the calls are found in its text.
         changes.make("calls read here, so tool_choice sent as none", |edits| {
             edits.set(root, "tool_choice", "\"none\"");
         });
     }
     let mut needs = backend.needs();
-    needs.retain(|need| !client.needs_off.contains(need));
+    needs.retain(|need| !client.rules_off.contains(&Switch::Need(*need)));
     if call.endpoint.dialect == Some(Dialect::Chat) {
-        engine::without_the_meaningless(request, backend.engine(), call.stream, &mut changes);
-        engine::name_limit(
-            request,
-            backend.engine(),
-            choice.output().or(request.output_limit()),
-            &mut changes,
-        );
+        if is_on(RequestRule::EmptyMembers) {
+            engine::without_the_meaningless(request, call.stream, &mut changes);
+        }
+        if is_on(RequestRule::OtherTools) {
+            engine::without_other_tools(request, &mut changes);
+        }
+        if is_on(RequestRule::NamedChoice) {
+            engine::require_the_named(request, &mut changes);
+        }
+        if is_on(RequestRule::OutputName) || backend.config.output_limit.is_some() {
+            engine::name_limit(request, limit, choice.output().or(request.output_limit()), &mut changes);
+        }
         for need in &needs {
             changes.make(need.done(), |edits| needs::meet(request, *need, edits));
         }
         for place in &backend.config.drop {
             changes.make(format!("{place} left out"), |edits| drop::place(request, place, edits));
         }
-        for keyword in &backend.config.drop_schema_keywords {
-            changes.make(format!("schema keyword {keyword} left out"), |edits| {
-                drop::keyword(request, keyword, edits);
-            });
-        }
+    }
+    for keyword in &backend.config.drop_schema_keywords {
+        changes.make(format!("schema keyword {keyword} left out"), |edits| {
+            drop::keyword(request, keyword, edits);
+        });
     }
     let adjusted = [base.named.as_slice(), &changes.named].concat();
     arranged(call, &needs, Written { body: request.write(&base.edits, &changes.edits), adjusted })
+}
+
+/// The name under which a limit is sent that the client did not name.
+fn limit_name(dialect: Option<Dialect>, backend: &Backend) -> &'static str {
+    match dialect {
+        Some(Dialect::Responses) => "max_output_tokens",
+        Some(Dialect::Chat) => backend.config.output_limit.unwrap_or("max_tokens"),
+        _ => "max_tokens",
+    }
 }
 
 /// The request as the backend's template reads it, to be counted; the very same if that takes it as it came.
@@ -184,10 +225,11 @@ fn arranged(call: &Call, needs: &[Need], mut written: Written) -> Written {
     Written { body: request.write(&Edits::new(), &edits), ..written }
 }
 
-fn carry_out(rule: Rule, request: &ChatRequest, edits: &mut Edits) {
+fn carry_out(rule: Rule, request: &ChatRequest, limit: &str, edits: &mut Edits) {
     match rule {
         Rule::LimitOutput(tokens) => set_output(request, tokens, |limit| limit > tokens, edits),
         Rule::RaiseOutput(tokens) => set_output(request, tokens, |limit| limit < tokens, edits),
+        Rule::SetOutput(tokens) => edits.set(request.root(), limit, tokens.to_string()),
         Rule::ReplaceImages => {
             for image in request.messages().flat_map(|message| message.images()) {
                 edits.replace(image, NO_PICTURE);

@@ -1,8 +1,9 @@
 //! From the plain words of a case's policy to the configuration of this proxy: one table, word by word.
 //!
-//! A word whose capability the configuration does not have yet stands here too, as `Becomes::Later`: it is reported
-//! with the case as unmapped and never silently dropped. Nothing here knows a case.
+//! A word that is not here, or has a value that the configuration cannot say, is reported with the case as unmapped and never
+//! silently dropped. Nothing here knows a case.
 
+mod backends;
 mod models;
 
 use std::net::SocketAddr;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 use switchback_policies::facts::Speed;
 
-use super::case::{Case, Kind};
+use super::case::Case;
 
 /// A configuration for one case.
 #[derive(Debug, Default)]
@@ -32,10 +33,8 @@ enum Becomes {
     Always(Option<bool>),
     /// Nothing for the proxy: it concerns this harness, or is read together with another word.
     Elsewhere,
-    /// Nothing yet: the capability that is missing.
-    Later(&'static str),
 }
-use Becomes::{Always, Elsewhere, Later, Set};
+use Becomes::{Always, Elsewhere, Set};
 
 /// Every word of the README's last section.
 const WORDS: &[(&str, Becomes)] = &[
@@ -72,11 +71,11 @@ const WORDS: &[(&str, Becomes)] = &[
     // windows and output limits
     ("compaction_headroom_tokens", Set(|value, draft| draft.answer("compaction_headroom", value.as_u64()?))),
     ("overflow_breaker", Set(overflow_loop)),
-    ("clamp_output_to_window", Always(Some(true))),
+    ("clamp_output_to_window", Set(|value, draft| draft.rule("fit-output", value.as_bool()?))),
     ("window_margin_tokens", Set(|value, draft| draft.answer("window_margin", value.as_u64()?))),
     ("min_output_tokens_with_tools", Set(|value, draft| draft.everybody("min_output", value.as_u64()?))),
-    ("min_output_tokens_for_thinking_model", Later("a floor for the output limit")),
-    ("output_limit_field_upstream", Later("the name of the output limit")),
+    ("min_output_tokens_for_thinking_model", Set(room_to_think)),
+    ("output_limit_field_upstream", Set(|value, draft| draft.backend("output_limit", text(value)?))),
     // usage
     ("ask_usage_upstream", Set(|value, draft| draft.answer("ask_usage", value.as_bool()?))),
     ("usage_to_client", Set(|value, draft| draft.answer("usage", text(value)?))),
@@ -91,13 +90,19 @@ const WORDS: &[(&str, Becomes)] = &[
     ("messages_path", Set(forwarded)),
     // calls and thinking
     ("repair_text_tool_calls", Set(|value, draft| draft.repair("tool_calls", on(value)?))),
-    ("promote_calls_found_in_reasoning", Always(Some(true))),
-    ("enforce_parallel_tool_calls_false", Always(Some(true))),
-    ("named_tool_choice", Later("tool choice per backend")),
-    ("tool_id_style", Set(|value, draft| (value == "alnum9").then(|| draft.need("nine-character-ids")))),
+    (
+        "promote_calls_found_in_reasoning",
+        Set(|value, draft| draft.repair("calls_in_thoughts", value.as_bool()?)),
+    ),
+    ("enforce_parallel_tool_calls_false", Set(|value, draft| draft.repair("one_call", value.as_bool()?))),
+    (
+        "named_tool_choice",
+        Set(|value, draft| (value == "required-with-one-tool").then(|| draft.rule("named-choice", true))?),
+    ),
+    ("tool_id_style", Set(tool_id_style)),
     ("reasoning_field_to_client", Set(|value, draft| draft.answer("reasoning", text(value)?))),
     ("thinks_without_opening_tag", Set(|value, draft| draft.backend("thinking_open", value.as_bool()?))),
-    ("thinking_tags", Later("splitting of reasoning")),
+    ("thinking_tags", Set(thinking_tags)),
     // the request's shape
     ("history_repair", Set(|value, draft| draft.repair("history", value.as_bool()?))),
     ("system_messages", Set(system_messages)),
@@ -115,10 +120,10 @@ const WORDS: &[(&str, Becomes)] = &[
         "drop_answer_only_message_fields",
         Set(|value, draft| if value.as_bool()? { draft.drop(ANSWER_ONLY) } else { Some(()) }),
     ),
-    ("drop_non_function_tools", Later("request fields per backend")),
+    ("drop_non_function_tools", Set(|value, draft| draft.rule("other-tools", value.as_bool()?))),
     ("schema_cleanup", Set(|value, draft| draft.backend("drop_schema_keywords", value))),
-    ("retry_with_loose_schemas", Later("a second try without what was refused")),
-    ("retry_without_forbidden_fields", Later("a second try without what was refused")),
+    ("retry_with_loose_schemas", Set(|value, draft| draft.rule("loose-schemas", value.as_bool()?))),
+    ("retry_without_forbidden_fields", Set(|value, draft| draft.rule("refused", value.as_bool()?))),
 ];
 
 /// What only answers have, and strict servers refuse in a history; quoted.
@@ -148,6 +153,34 @@ fn system_messages(value: &Value, draft: &mut Draft) -> Option<()> {
         _ => return None,
     });
     Some(())
+}
+
+/// Every request, with tools or without.
+fn room_to_think(value: &Value, draft: &mut Draft) -> Option<()> {
+    draft.backend("thinks", true);
+    draft.everybody("thinking_output", value.as_u64()?)
+}
+
+fn tool_id_style(value: &Value, draft: &mut Draft) -> Option<()> {
+    draft.need(match value.as_str()? {
+        "alnum9" => "nine-character-ids",
+        "kimi" => "kimi-ids",
+        _ => return None,
+    });
+    Some(())
+}
+
+/// Two tags, or the opening one alone.
+fn thinking_tags(value: &Value, draft: &mut Draft) -> Option<()> {
+    let [open, close] = match value {
+        Value::Array(tags) => [tags.first()?.as_str()?.to_owned(), tags.get(1)?.as_str()?.to_owned()],
+        Value::Object(tags) => {
+            [tags.get("open")?.as_str()?.to_owned(), tags.get("close")?.as_str()?.to_owned()]
+        }
+        Value::String(open) => [open.clone(), open.replacen('<', "</", 1).replacen('[', "[/", 1)],
+        _ => return None,
+    };
+    draft.backend("thinking_tags", format!("[{}, {}]", quoted(&open), quoted(&close)))
 }
 
 fn death_as_overflow(value: &Value, draft: &mut Draft) -> Option<()> {
@@ -188,10 +221,6 @@ fn client_keys(value: &Value, draft: &mut Draft) -> Option<()> {
     draft.server("api_keys_env", quoted("SWITCHBACK_API_KEYS"))
 }
 
-/// The words about a single backend, beside its name, kind, window and name of the model.
-const BACKEND_WORDS: &[(&str, Option<&str>)] =
-    &[("api_key", None), ("images", None), ("slots", None), ("tool_parser", None)];
-
 /// The pieces of the file.
 #[derive(Debug, Default)]
 struct Draft {
@@ -205,6 +234,8 @@ struct Draft {
     backend: Vec<String>,
     needs: Vec<String>,
     drop: Vec<String>,
+    rules_on: Vec<String>,
+    rules_off: Vec<String>,
     /// For each client.
     everybody: Vec<String>,
     env: Vec<(String, String)>,
@@ -252,6 +283,11 @@ impl Draft {
         Some(())
     }
 
+    fn rule(&mut self, rule: &str, on: bool) -> Option<()> {
+        if on { &mut self.rules_on } else { &mut self.rules_off }.push(quoted(rule));
+        Some(())
+    }
+
     fn need(&mut self, need: &str) {
         self.needs.push(quoted(need));
     }
@@ -267,9 +303,6 @@ impl Draft {
             Some(Set(set)) => set(value, self).is_none().then_some("cannot be read"),
             Some(Always(Some(only))) => (*value != Value::Bool(*only)).then_some("another value than ours"),
             Some(Always(None) | Elsewhere) => None,
-            // Switched off is what a capability that does not exist is.
-            Some(Later(_)) if *value == Value::Bool(false) => None,
-            Some(Later(capability)) => Some(*capability),
             None => Some("not in the table"),
         };
         if let Some(missing) = missing {
@@ -290,7 +323,7 @@ pub fn configuration(case: &Case, addresses: &[SocketAddr]) -> Configuration {
             }
         }
     }
-    let backends = backends(case, addresses, &mut draft);
+    let backends = backends::backends(case, addresses, &mut draft);
     let server = draft.server.join("\n");
     let (failover, answer) = (draft.failover.join("\n"), draft.answer.join("\n"));
     let (routing, everybody) = (draft.routing.join("\n"), draft.everybody.join("\n"));
@@ -301,54 +334,6 @@ pub fn configuration(case: &Case, addresses: &[SocketAddr]) -> Configuration {
         models = models::models(case)
     );
     Configuration { toml, env: draft.env, unmapped: draft.unmapped }
-}
-
-fn backends(case: &Case, addresses: &[SocketAddr], draft: &mut Draft) -> String {
-    let mut tables = String::new();
-    for (number, (backend, address)) in case.backends.iter().zip(addresses).enumerate() {
-        let engine = match backend.kind {
-            Kind::Vllm => "vllm",
-            Kind::LlamaCpp => "llama-cpp",
-            Kind::IkLlama => "ik-llama",
-            Kind::Ollama => "ollama",
-            Kind::Other => "other",
-        };
-        tables.push_str(&format!(
-            "[[backend]]\nname = {}\nurl = \"http://{address}\"\nengine = \"{engine}\"\nwindow = {}\nlimit = {{ single = {} }}\n",
-            quoted(&backend.name),
-            backend.window_tokens,
-            backend.safe_prompt_tokens.min(backend.window_tokens),
-        ));
-        if let Some(model) = &backend.serves {
-            tables.push_str(&format!("model = {}\n", quoted(model)));
-        }
-        for (word, value) in &backend.more {
-            match (word.as_str(), value) {
-                ("api_key", Value::String(key)) => {
-                    let name = format!("BACKEND_{number}_KEY");
-                    tables.push_str(&format!("api_key_env = \"{name}\"\n"));
-                    draft.env.push((name, key.clone()));
-                }
-                ("images", Value::Bool(images)) => tables.push_str(&format!("images = {images}\n")),
-                ("slots", Value::Number(slots)) => tables.push_str(&format!("slots = {slots}\n")),
-                ("tool_parser", Value::Bool(parses)) => tables.push_str(&format!("tool_parser = {parses}\n")),
-                (other, _) => {
-                    let missing = BACKEND_WORDS
-                        .iter()
-                        .find(|(word, _)| *word == other)
-                        .and_then(|(_, missing)| *missing);
-                    draft
-                        .unmapped
-                        .push(format!("backends.{other} ({})", missing.unwrap_or("not in the table")));
-                }
-            }
-        }
-        tables.push_str(&format!("needs = [{}]\n", draft.needs.join(", ")));
-        tables.push_str(&format!("drop = [{}]\n", draft.drop.join(", ")));
-        tables.push_str(&draft.backend.join("\n"));
-        tables.push_str("\n\n");
-    }
-    tables
 }
 
 fn ms(value: &Value) -> Option<String> {

@@ -31,10 +31,16 @@ pub(crate) struct RepairTerms {
     pub(crate) seed: String,
     /// Calls are repaired.
     pub(crate) calls: bool,
+    /// Calls are found in thoughts, too, if there is nothing else in the answer.
+    pub(crate) in_thoughts: bool,
+    /// Of several calls only the first is sent to a client that forbids several.
+    pub(crate) one_call: bool,
     /// The text is kept, so that it can be continued.
     pub(crate) keep_text: bool,
     /// The prompt has already opened the thought, and nobody has split it from the text.
     pub(crate) thinking_open: bool,
+    /// The tags between which the backend's model thinks, if they are known.
+    pub(crate) thinking_tags: Option<[String; 2]>,
     /// The family in which the backend's model writes calls, if it is known.
     pub(crate) format: Option<&'static str>,
 }
@@ -49,20 +55,30 @@ impl RepairTerms {
         self
     }
 
+    /// For a backend whose model thinks between known tags.
+    pub(crate) fn thinking_between(self, tags: Option<[String; 2]>) -> Self {
+        Self { thinking_tags: tags, ..self }
+    }
+
+    /// Thoughts are split from the text.
+    pub(crate) fn splits_thoughts(&self) -> bool {
+        self.thinking_open || self.thinking_tags.is_some()
+    }
+
     /// For a backend whose model writes calls in one known format.
     pub(crate) fn written_in(self, format: Option<&'static str>) -> Self {
         Self { format, ..self }
     }
 
     pub(crate) fn is_needed(&self) -> bool {
-        self.calls || self.thinking_open
+        self.calls || self.splits_thoughts()
     }
 
     /// Whether the text of the answer is read at all: without calls to find and thoughts to split, text is text.
     fn reads_text(&self) -> bool {
         let options = self.options();
         let may_call = !options.tools.is_empty() && options.tool_choice != ToolChoice::None;
-        may_call || self.thinking_open
+        may_call || self.splits_thoughts()
     }
 
     /// A whole text, with the finish reason for the client.
@@ -86,7 +102,10 @@ impl RepairTerms {
     fn options(&self) -> Options {
         let mut options = Options::of(&self.request);
         options.thinking_open = self.thinking_open;
+        options.thinking_tags.clone_from(&self.thinking_tags);
         options.format = self.format.map(str::to_owned);
+        options.thoughts_stay = !self.in_thoughts;
+        options.parallel |= !self.one_call;
         if !self.calls {
             options.tools = ToolSet::default();
         }

@@ -64,7 +64,7 @@ fn apart(chunk: Value<'_>) -> Option<Vec<String>> {
 impl StreamRepair {
     pub(crate) fn new(terms: RepairTerms) -> Self {
         Self {
-            said: (terms.keep_text && !terms.thinking_open).then(String::new),
+            said: (terms.keep_text && !terms.splits_thoughts()).then(String::new),
             reads_text: terms.reads_text(),
             normaliser: terms.normaliser(),
             terms,
