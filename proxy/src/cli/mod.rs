@@ -8,6 +8,7 @@ mod clients;
 mod cliffs;
 mod count;
 mod demo;
+mod doctor;
 mod explain;
 mod repair;
 mod rig;
@@ -53,6 +54,8 @@ enum Command {
     Rules,
     /// What backends were seen to die of: shown, exported, imported, forgotten
     Cliffs(cliffs::CliffsArgs),
+    /// What backends do wrong, found out by small requests, and the configuration that follows
+    Doctor(doctor::DoctorArgs),
     /// Simulated backends with the published prefill cliffs; no GPU needed
     Rig(rig::RigArgs),
     /// What kills simulated cards without the proxy, and what becomes of it with it; then everything stays up to play with
@@ -96,6 +99,7 @@ pub fn main() -> ExitCode {
                 Ok(())
             }
             Command::Cliffs(args) => cliffs::run(config, &args),
+            Command::Doctor(args) => doctor::run(config, &args).await,
             Command::Rig(args) => rig::run(args).await,
             Command::Demo(args) => demo::run(args).await,
         }

@@ -97,6 +97,16 @@ async fn probe(backend: &Backend, cheap: u32, timeout: Duration) -> u32 {
     left
 }
 
+/// What an engine runs by its own account, if it shows that: vLLM, llama.cpp and its fork.
+pub(crate) async fn load(backend: &Backend, within: Duration) -> Option<Load> {
+    let mut ask = Ask::new(backend, Instant::now() + within);
+    match backend.engine() {
+        Engine::Vllm => vllm::load(&mut ask).await,
+        Engine::LlamaCpp | Engine::IkLlama => llama::load(&mut ask).await,
+        Engine::Sglang | Engine::Ollama | Engine::LmStudio | Engine::Tgi | Engine::Other => None,
+    }
+}
+
 /// Waits until an engine that shows what it runs has let go of a request on which the proxy has hung up, but no longer than
 /// `within`. `left`: requests of the proxy that go on there. Others do not tell, and are not waited for.
 pub(crate) async fn until_let_go(backend: &Backend, left: u64, within: Duration) {
