@@ -5,9 +5,9 @@
 
 use serde_json::{Value as Json, json};
 use switchback_parsers::diagnosis::{Diagnosis, Engine};
-use switchback_parsers::event::{Folded, FoldedCall};
+use switchback_parsers::event::Folded;
 use switchback_parsers::schema::ToolSet;
-use switchback_parsers::tool_call::{Options, TextParser, format_names};
+use switchback_parsers::tool_call::{Options, TextParser};
 use switchback_policies::facts::StreamedRequired;
 
 use super::ask::{Heard, Patient, short};
@@ -24,7 +24,7 @@ enum Called {
     Well(String),
     /// In `tool_calls`, and it does not fit.
     Wrong(String),
-    /// In the text; a format that reads it.
+    /// In the text, which begins so.
     Text(String),
     /// The answer was cut before any.
     Cut,
@@ -91,7 +91,7 @@ async fn without_parser(patient: &Patient, why: &str) -> (Finding, Tools) {
         return (Finding::new(TRIAL, Verdict::Bad, said), Tools { choice: None });
     }
     let how = match judge(&answer) {
-        Called::Text(format) => format!("the model writes them as text ({format})"),
+        Called::Text(begins) => format!("the model writes them as text: {begins}"),
         Called::Cut | Called::Nothing => "the model wrote none when asked for one".to_owned(),
         Called::Well(_) | Called::Wrong(_) => "calls come all the same".to_owned(),
         Called::Refused(why) | Called::Failed(why) => why,
@@ -107,7 +107,7 @@ fn told(trial: &'static str, called: &Called) -> Finding {
     let (verdict, said) = match called {
         Called::Well(_) => (Verdict::Good, "as tool_calls".to_owned()),
         Called::Wrong(why) => (Verdict::Mended, format!("as tool_calls that do not fit: {why}")),
-        Called::Text(format) => (Verdict::Mended, format!("as text ({format})")),
+        Called::Text(begins) => (Verdict::Mended, format!("as text: {begins}")),
         Called::Cut => (Verdict::Untold, format!("{ROOM} tokens were too few for one")),
         Called::Nothing => (Verdict::Note, "the model made none, though it was told to".to_owned()),
         Called::Refused(why) | Called::Failed(why) => (Verdict::Bad, why.clone()),
@@ -122,9 +122,9 @@ async fn demanded(patient: &Patient) -> Finding {
     for time in 1..=TIMES {
         match judge(&patient.ask(question("required".into(), true)).await) {
             Called::Well(_) | Called::Wrong(_) => came += 1,
-            Called::Text(format) => {
+            Called::Text(begins) => {
                 came += 1;
-                text = Some(format);
+                text = Some(begins);
             }
             Called::Nothing if patient.backend.config.streamed_required != StreamedRequired::Pass => {
                 let said = format!("lost in answer {time}; streamed_required is configured");
@@ -135,8 +135,8 @@ async fn demanded(patient: &Patient) -> Finding {
         }
     }
     match text {
-        Some(format) => {
-            Finding::new(TRIAL, Verdict::Mended, format!("{came} of {TIMES} came, as text ({format})"))
+        Some(begins) => {
+            Finding::new(TRIAL, Verdict::Mended, format!("{came} of {TIMES} came, as text: {begins}"))
         }
         None => Finding::new(TRIAL, Verdict::Good, format!("{came} of {TIMES} came")),
     }
@@ -186,29 +186,23 @@ fn judge(heard: &Heard) -> Called {
             None => Called::Well(call.name.clone()),
         };
     }
-    match format_of(answer, &declared) {
-        Some(format) => Called::Text(format),
+    match call_in(answer, &declared) {
+        Some(begins) => Called::Text(begins),
         None if answer.finish_reason == "length" => Called::Cut,
         None => Called::Nothing,
     }
 }
 
-/// The first format in which the text of an answer holds a call.
-fn format_of(answer: &Folded, tools: &str) -> Option<String> {
-    let calls = |format: Option<&str>| -> Vec<FoldedCall> {
-        let options = Options { format: format.map(str::to_owned), ..Options::from_json(tools, "{}") };
-        let mut parser = TextParser::new(options);
-        let mut events = parser.push_reasoning(&answer.reasoning);
-        events.extend(parser.push(&answer.content));
-        events.extend(parser.finish(&answer.finish_reason).0);
-        Folded::of(events).calls
-    };
-    let all = calls(None);
-    if all.is_empty() {
-        return None;
-    }
-    let same = |name: &&str| calls(Some(name)) == all;
-    Some(format_names().into_iter().find(same).unwrap_or("several formats").to_owned())
+/// How the text of an answer begins, if it holds a call. No name of a format: families share their markers.
+fn call_in(answer: &Folded, tools: &str) -> Option<String> {
+    const SHOWN: usize = 48;
+    let mut parser = TextParser::new(Options::from_json(tools, "{}"));
+    let mut events = parser.push_reasoning(&answer.reasoning);
+    events.extend(parser.push(&answer.content));
+    events.extend(parser.finish(&answer.finish_reason).0);
+    let text = if answer.content.is_empty() { &answer.reasoning } else { &answer.content };
+    let shown: String = text.trim().chars().take(SHOWN).collect();
+    (!Folded::of(events).calls.is_empty()).then(|| format!("{shown:?}…"))
 }
 
 #[cfg(test)]
@@ -221,10 +215,12 @@ mod tests {
     }
 
     #[test]
-    fn a_call_in_the_text_is_told_with_the_format_that_reads_it() {
+    fn a_call_in_the_text_is_told_with_its_beginning() {
         let text = "<tool_call>\n<function=get_weather>\n<parameter=city>\nBerlin\n</parameter>\n</function>\n</tool_call>";
-        let Called::Text(format) = judge(&said(text, "stop")) else { panic!("a call") };
-        assert!(format_names().contains(&&*format), "{format}");
+        assert_eq!(
+            judge(&said(text, "stop")),
+            Called::Text("\"<tool_call>\\n<function=get_weather>\\n<parameter=ci\"…".to_owned())
+        );
         assert_eq!(judge(&said("It rains.", "stop")), Called::Nothing);
         assert_eq!(judge(&said("Let me", "length")), Called::Cut);
     }

@@ -53,7 +53,8 @@ fn settings(findings: &[Finding]) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn nothing_has_to_be_set_for_an_engine_that_does_as_it_should() {
     for engine in ["vllm", "llama-cpp"] {
-        let findings = found(&format!("engine = {engine:?}\n[calls]\nshare = 1.0\n"), "").await;
+        let spec = format!("engine = {engine:?}\nvision = true\n[calls]\nshare = 1.0\n");
+        let findings = found(&spec, "").await;
         assert!(settings(&findings).is_empty(), "{findings:#?}");
         for trial in
             ["answer", "stream", "calls", "calls, streamed", "demanded, streamed", "overflow", "hang-up"]
@@ -64,16 +65,17 @@ async fn nothing_has_to_be_set_for_an_engine_that_does_as_it_should() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_come_as_text_are_named_by_their_format_and_need_no_setting() {
+async fn calls_that_come_as_text_are_shown_and_need_no_setting() {
     let findings = found("engine = \"vllm\"\n[calls]\nshare = 1.0\nformat = \"glm\"\n", "").await;
     let finding = of(&findings, "calls, streamed");
     assert_eq!(finding.verdict, Verdict::Mended);
-    assert!(finding.said.contains("glm"), "{finding:?}");
+    assert!(finding.said.contains("<tool_call>get_"), "{finding:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn demanded_calls_that_streams_lose_are_asked_for_whole() {
-    let spec = "engine = \"vllm\"\n[calls]\nshare = 1.0\n[faults]\ndrops_required = 1.0\n";
+    let spec =
+        "engine = \"vllm\"\nvision = true\nseed = 5\n[calls]\nshare = 1.0\n[faults]\ndrops_required = 1.0\n";
     let findings = found(spec, "").await;
     assert_eq!(settings(&findings), ["streamed_required = \"whole\""], "{findings:#?}");
     let findings = found(spec, "streamed_required = \"whole\"\n").await;
@@ -86,7 +88,8 @@ async fn an_engine_without_a_tool_parser_is_served_with_none() {
         found("engine = \"vllm\"\ntool_parser = false\n[calls]\nshare = 1.0\nformat = \"hermes\"\n", "")
             .await;
     assert_eq!(of(&findings, "calls").verdict, Verdict::Mended, "{findings:#?}");
-    assert!(of(&findings, "calls").said.contains("hermes"), "{findings:#?}");
+    assert!(of(&findings, "calls").said.contains("tool_choice none"), "{findings:#?}");
+    assert_eq!(settings(&findings), ["images = false"], "{findings:#?}");
 }
 
 #[tokio::test(start_paused = true)]
