@@ -119,14 +119,10 @@ async fn examine(patient: &Patient, tell: &mut impl FnMut(Finding)) {
         let said = format!("{} running, {} waiting: times are theirs, too", load.running, load.waiting);
         tell(Finding::new("busy", Verdict::Note, said));
     }
-    let answers = speech::answers(patient, tell).await;
-    if answers.iter().all(|heard| heard.failure().is_some()) {
-        return tell(Finding::new(
-            "the rest",
-            Verdict::Untold,
-            "it answers nothing, so nothing else is asked",
-        ));
-    }
+    let Some(answers) = speech::answers(patient, tell).await else {
+        let said = "it answers nothing of use, so nothing else is asked";
+        return tell(Finding::new("the rest", Verdict::Untold, said));
+    };
     tell(speech::thoughts(patient, &answers));
     tell(speech::counts(patient, &answers).await);
     let tools = calls::calls(patient, tell).await;

@@ -143,7 +143,8 @@ impl Patient {
             }
             (heard.marks, heard.usage) = (said.marks, said.usage);
             heard.look_for_thoughts(&whole, "message");
-            heard.answer = Folded::of_answer(&String::from_utf8_lossy(&whole));
+            let text = std::str::from_utf8(&whole).map_err(|error| error.to_string())?;
+            heard.answer = Folded::of_answer(text);
         } else {
             heard.error = Some(diagnose(self.backend.engine(), status, &whole));
         }

@@ -68,6 +68,12 @@ fn question(choice: Json, stream: bool) -> Json {
 
 /// All trials of calls.
 pub(super) async fn calls(patient: &Patient, tell: &mut impl FnMut(Finding)) -> Tools {
+    let knows_tools = patient.backend.found().template.is_none_or(|template| template.tools);
+    if !knows_tools {
+        let said = "its chat template leaves tools out of the prompt, so the model never hears of them: start it with another";
+        tell(Finding::new("calls", Verdict::Bad, said));
+        return Tools { choice: Some("auto") };
+    }
     let whole = judge(&patient.ask(question("auto".into(), false)).await);
     if let Called::Refused(why) = &whole {
         let (finding, tools) = without_parser(patient, why).await;
@@ -77,7 +83,8 @@ pub(super) async fn calls(patient: &Patient, tell: &mut impl FnMut(Finding)) -> 
     let streamed = judge(&patient.ask(question("auto".into(), true)).await);
     tell(told("calls", &whole));
     tell(told("calls, streamed", &streamed));
-    tell(demanded(patient).await);
+    let able = matches!(whole, Called::Well(_) | Called::Wrong(_) | Called::Text(_));
+    tell(demanded(patient, able).await);
     tell(by_name(patient).await);
     Tools { choice: Some("auto") }
 }
@@ -115,8 +122,8 @@ fn told(trial: &'static str, called: &Called) -> Finding {
     Finding::new(trial, verdict, said)
 }
 
-/// Calls that the client demands of a stream: some engines lose them.
-async fn demanded(patient: &Patient) -> Finding {
+/// Calls that the client demands of a stream: some engines lose them. `able`: the model makes calls that nobody demands.
+async fn demanded(patient: &Patient, able: bool) -> Finding {
     const TRIAL: &str = "demanded, streamed";
     let (mut came, mut text) = (0, None);
     for time in 1..=TIMES {
@@ -130,6 +137,7 @@ async fn demanded(patient: &Patient) -> Finding {
                 let said = format!("lost in answer {time}; streamed_required is configured");
                 return Finding::new(TRIAL, Verdict::Mended, said);
             }
+            Called::Nothing if !able => return told(TRIAL, &Called::Nothing),
             Called::Nothing => return lost(patient, TRIAL, time).await,
             other @ (Called::Cut | Called::Refused(_) | Called::Failed(_)) => return told(TRIAL, &other),
         }

@@ -24,16 +24,20 @@ fn word() -> Json {
     json!({ "max_tokens": ROOM, "messages": [{ "role": "user", "content": "Answer with one word: which animal barks?" }] })
 }
 
-/// A short answer, whole and streamed. The answers are handed on, since other trials read them, too.
-pub(super) async fn answers(patient: &Patient, tell: &mut impl FnMut(Finding)) -> [Heard; 2] {
+/// A short answer, whole and streamed. They are handed on, since other trials read them, too; `None` if neither is one.
+pub(super) async fn answers(patient: &Patient, tell: &mut impl FnMut(Finding)) -> Option<[Heard; 2]> {
     let whole = patient.ask(word()).await;
-    tell(judge("answer", &whole));
+    let finding = judge("answer", &whole);
+    let mut well = finding.verdict != Verdict::Bad;
+    tell(finding);
     let mut body = word();
     body["stream"] = true.into();
     body["stream_options"] = json!({ "include_usage": true });
     let streamed = patient.ask(body).await;
-    tell(judge("stream", &streamed));
-    [whole, streamed]
+    let finding = judge("stream", &streamed);
+    well |= finding.verdict != Verdict::Bad;
+    tell(finding);
+    well.then_some([whole, streamed])
 }
 
 fn judge(trial: &'static str, heard: &Heard) -> Finding {

@@ -96,6 +96,7 @@ async fn an_engine_without_a_tool_parser_is_served_with_none() {
 async fn a_dead_engine_and_an_empty_one_are_bad_and_nothing_more_is_asked_of_them() {
     let findings = found("engine = \"vllm\"\n[faults]\nempties = 1.0\n", "").await;
     assert_eq!(of(&findings, "answer").verdict, Verdict::Bad, "{findings:#?}");
+    assert!(settings(&findings).is_empty(), "{findings:#?}");
     let cold = found("engine = \"vllm\"\ncold = true\nload_time = 600.0\n", "").await;
     assert_eq!(of(&cold, "there").verdict, Verdict::Bad, "{cold:#?}");
 }
