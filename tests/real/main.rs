@@ -10,6 +10,7 @@
 mod coming_back;
 mod counting;
 mod disconnect;
+mod doctor;
 mod harness;
 mod overflow;
 mod passing;

@@ -71,6 +71,17 @@ impl Setup {
         )
     }
 
+    /// Runs a command of the program with it to its end, and gives what it says.
+    pub(crate) async fn run(self, arguments: &[&str]) -> Result<String> {
+        let binary = tokio::task::spawn_blocking(binary).await??;
+        let config = file_of_test("switchback.toml")?;
+        std::fs::write(&config, self.toml()).context("cannot write the configuration")?;
+        let output = Command::new(binary).arg("--config").arg(&config).args(arguments).output().await?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{arguments:?} ended with {}: {errors}", output.status);
+        String::from_utf8(output.stdout).context("it speaks no UTF-8")
+    }
+
     /// Starts a proxy with it, and waits until it has found all its backends.
     pub(crate) async fn start(self) -> Result<Proxy> {
         let binary = tokio::task::spawn_blocking(binary).await??;
