@@ -76,9 +76,12 @@ impl Setup {
         let binary = tokio::task::spawn_blocking(binary).await??;
         let config = file_of_test("switchback.toml")?;
         std::fs::write(&config, self.toml()).context("cannot write the configuration")?;
-        let output = Command::new(binary).arg("--config").arg(&config).args(arguments).output().await?;
-        let errors = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{arguments:?} ended with {}: {errors}", output.status);
+        let (log, stderr): (PathBuf, Stdio) = log("command")?;
+        let mut command = Command::new(binary);
+        command.arg("--config").arg(&config).args(arguments).stderr(stderr);
+        let output = command.output().await?;
+        let status = output.status;
+        ensure!(status.success(), "{arguments:?} ended with {status}, see {}", log.display());
         String::from_utf8(output.stdout).context("it speaks no UTF-8")
     }
 
