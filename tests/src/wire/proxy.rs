@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
@@ -51,6 +51,40 @@ pub trait Up: Send {
 pub struct Binary {
     /// The program.
     pub path: PathBuf,
+}
+
+impl Binary {
+    /// The one beside the program or test that runs, in its profile, built first so that it is never stale.
+    ///
+    /// # Errors
+    /// It does not build.
+    pub fn built_beside_this() -> Result<Self> {
+        let this = std::env::current_exe()?;
+        // A test stands in target/PROFILE/deps, a program in target/PROFILE.
+        let folder = this.ancestors().skip(1).find(|folder| !folder.ends_with("deps"));
+        let folder = folder.context("this program is in no folder")?;
+        let profile = match folder.file_name().and_then(|name| name.to_str()) {
+            Some("debug") | None => "dev",
+            Some(profile) => profile,
+        };
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
+        let built = std::process::Command::new(cargo)
+            .args([
+                "build",
+                "--quiet",
+                "--bin",
+                "switchback",
+                "--profile",
+                profile,
+                "--manifest-path",
+                manifest,
+            ])
+            .status()
+            .context("cannot run cargo")?;
+        ensure!(built.success(), "the binary does not build");
+        Ok(Self { path: folder.join(format!("switchback{}", std::env::consts::EXE_SUFFIX)) })
+    }
 }
 
 /// A running process of it.

@@ -3,11 +3,11 @@
 //! `cargo run --release -p switchback-tests --bin wire-cases -- tests/corpus/wire`. The binary is the one beside this
 //! program, built first so that it is never stale. Exit code 0 if all cases pass, 1 otherwise.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Parser;
 use switchback_tests::wire::proxy::Binary;
 use switchback_tests::wire::report::{Report, expected, find, run_all, summary};
@@ -50,28 +50,11 @@ async fn main() -> ExitCode {
 async fn run(options: Options) -> Result<Report> {
     let entries = find(&options.places, &options.only)?;
     let expected = options.expected.as_deref().map(expected).transpose()?;
-    let path = match options.binary {
-        Some(path) => std::path::absolute(path)?,
-        None => build_beside(&std::env::current_exe()?)?,
+    let binary = match options.binary {
+        Some(path) => Binary { path: std::path::absolute(path)? },
+        None => Binary::built_beside_this()?,
     };
-    ensure!(path.is_file(), "there is no program {}", path.display());
-    let done = run_all(entries, Arc::new(Binary { path }), options.jobs).await;
+    ensure!(binary.path.is_file(), "there is no program {}", binary.path.display());
+    let done = run_all(entries, Arc::new(binary), options.jobs).await;
     Ok(summary(&done, expected.as_ref()))
-}
-
-/// Builds the binary in the profile that this program was built in, and says where it is.
-fn build_beside(harness: &Path) -> Result<PathBuf> {
-    let folder = harness.parent().context("this program is in no folder")?;
-    let profile = match folder.file_name().and_then(|name| name.to_str()) {
-        Some("debug") | None => "dev",
-        Some(profile) => profile,
-    };
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
-    let built = Command::new(cargo)
-        .args(["build", "--quiet", "--bin", "switchback", "--profile", profile, "--manifest-path", manifest])
-        .status()
-        .context("cannot run cargo")?;
-    ensure!(built.success(), "the binary does not build");
-    Ok(folder.join(format!("switchback{}", std::env::consts::EXE_SUFFIX)))
 }
