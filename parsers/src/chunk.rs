@@ -176,10 +176,12 @@ impl Dialect {
     }
 
     /// The frame that tells a client of an error in mid-stream. `error_json` is the error object itself:
-    /// `{"message":…,"type":…}`.
+    /// `{"message":…,"type":…,"code":…}`.
     ///
-    /// Responses has no such object: its members stand in the event, whose own `type` takes the place of the error's.
-    pub fn error_frame(self, error_json: &[u8]) -> Bytes {
+    /// In Responses it is the failure of the response, since Codex passes over every other event (its source,
+    /// codex-api/src/sse/responses.rs); the object stands beside it, too, where the SDKs look for it. `word` is the code there,
+    /// of those that Codex acts on.
+    pub fn error_frame(self, error_json: &[u8], word: &str) -> Bytes {
         match self {
             Self::Chat | Self::Completions => write_data(&[br#"{"error":"#, error_json, b"}"].concat()),
             Self::Messages => {
@@ -187,13 +189,13 @@ impl Dialect {
                 [b"event: error\n", &data[..]].concat().into()
             }
             Self::Responses => {
-                let mut event = br#"{"type":"error""#.to_vec();
                 let error = std::str::from_utf8(error_json).ok().and_then(|text| Value::parse(text).ok());
-                for member in error.into_iter().flat_map(Value::members).filter(|m| m.name() != "type") {
-                    event.extend([",", member.key.raw(), ":", member.value.raw()].concat().bytes());
-                }
-                event.push(b'}');
-                [b"event: error\n", &write_data(&event)[..]].concat().into()
+                let message = error.and_then(|error| error.get("message")).map_or("null", Value::raw);
+                let head = format!(
+                    r#"{{"type":"response.failed","response":{{"object":"response","status":"failed","error":{{"code":"{word}","message":{message}}}}},"error":"#
+                );
+                let data = write_data(&[head.as_bytes(), error_json, b"}"].concat());
+                [b"event: response.failed\n", &data[..]].concat().into()
             }
         }
     }

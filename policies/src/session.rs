@@ -43,7 +43,7 @@ impl Times {
 pub enum Circle {
     /// It overflows, whatever it does about it.
     Overflows,
-    /// Backends fail on it, or its answers are cut.
+    /// Backends fail on it, or its answers are cut or empty.
     Failures,
 }
 
@@ -76,7 +76,7 @@ impl Session {
         self.overflows.add(now, limit);
     }
 
-    /// A request of this session cost a prefill and got no whole answer.
+    /// A request of this session cost a prefill and got no whole answer, or one that says nothing.
     pub fn failed(&mut self, now: Duration, limit: LoopLimit) {
         self.failures.add(now, limit);
     }

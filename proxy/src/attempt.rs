@@ -19,6 +19,7 @@ use crate::answer::Head;
 use crate::answer::relay::{AnswerStream, Silence};
 use crate::answer::rename::Rename;
 use crate::answer::repair::{self, RepairTerms};
+use crate::answer::tidy::Tidy;
 use crate::answer::unfold::unfold;
 use crate::backend::client::{ClientError, Reply, ReplyBody};
 use crate::backend::decode::Decoder;
@@ -101,6 +102,8 @@ pub(crate) struct Terms {
     pub(crate) usage_to_client: bool,
     /// What is called otherwise in the answer.
     pub(crate) rename: Rename,
+    /// What is put right in it that clients stumble over.
+    pub(crate) tidy: Tidy,
     /// What a chat answer is repaired by; `None`: it is not.
     pub(crate) repair: Option<RepairTerms>,
     /// The least that the prompt has, if the backend's own count is to be checked against it.
@@ -254,7 +257,7 @@ async fn whole(
         Some(repair) => repair::whole(bytes, repair),
         None => (bytes, false),
     };
-    let body = terms.rename.answer(bytes, dialect);
+    let body = terms.tidy.clone().answer(terms.rename.answer(bytes, dialect), dialect);
     Ok(Started::Whole { headers, body, said: Box::new(said), cut_call })
 }
 

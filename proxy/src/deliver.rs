@@ -41,6 +41,7 @@ pub(crate) async fn deliver(asked: &Asked<'_>, started: Started, outcome: &mut O
         Started::Whole { headers: passed, body, said, .. } => {
             headers.extend(passed);
             outcome.usage = said.usage;
+            outcome.empty = !said.content;
             outcome.ends(End::Answered, None);
             backend.survived(place, worth(said.content, said.marks), said.usage);
             out.send(Piece::Whole(Head { status: StatusCode::OK, headers }, body)).await;
@@ -75,6 +76,8 @@ async fn relay_stream(
             Err(end) => break end,
         }
     };
+    outcome.adjusted.extend(stream.tidy.acted());
+    outcome.empty = !stream.has_content();
     if let Some(look) = look.filter(|_| stream.is_complete()) {
         show(look.rest(asked, stream.said()).await, outcome, out).await;
     }

@@ -23,6 +23,7 @@
 //! | `own_fault` | 500 | a fault of the proxy itself |
 //! | `goes_in_circles` | 508 | backends are proxies that point at each other |
 //! | `backend_failed` | 502 | all attempts failed |
+//! | `backend_refuses_key` | 502 | the backends do not take the key that they are asked with |
 //! | `backend_timeout` | 504 | no token in time, and nobody else left |
 //! | `answer_cut` | in a stream | the backend failed after content was shown |
 
@@ -297,6 +298,12 @@ impl ApiError {
         Self::new(StatusCode::BAD_GATEWAY, "server_error", "backend_failed", message)
     }
 
+    /// The backends do not take the key that the operator gave for them.
+    pub(crate) fn backend_refuses_key(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_GATEWAY, "server_error", "backend_refuses_key", message)
+            .hint("see api_key_env under [[backend]]")
+    }
+
     /// Nobody produced a token in time.
     pub(crate) fn backend_timeout(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "server_error", "backend_timeout", message)
@@ -315,16 +322,28 @@ impl ApiError {
         self.code == "context_length_exceeded"
     }
 
+    /// Whether it stays as it is however often it is sent, until somebody sees to it.
+    fn is_hopeless(&self) -> bool {
+        matches!(self.code, "backend_refuses_key" | "goes_in_circles")
+    }
+
     /// Whether backends read the prompt for it in vain.
     pub(crate) fn cost_a_prefill(&self) -> bool {
         matches!(self.code, "backend_failed" | "backend_timeout")
     }
 
-    /// The error object's JSON, without its envelope.
-    fn object(&self) -> Vec<u8> {
+    /// The error object's JSON, without its envelope. Messages has words of its own for what is the server's fault.
+    fn object(&self, dialect: Option<Dialect>) -> Vec<u8> {
+        let kind = match (dialect, self.words.kind) {
+            (Some(Dialect::Messages), "server_error") if self.status == StatusCode::SERVICE_UNAVAILABLE => {
+                "overloaded_error"
+            }
+            (Some(Dialect::Messages), "server_error") => "api_error",
+            (_, kind) => kind,
+        };
         let object = ErrorObject {
             message: &self.words.message,
-            kind: self.words.kind,
+            kind,
             param: self.words.param.as_deref(),
             code: self.code,
             hint: self.words.hint.as_deref(),
@@ -334,16 +353,41 @@ impl ApiError {
 
     /// As an event of a stream that has already begun, with the dialect's end marker.
     pub(crate) fn event(&self, dialect: Dialect) -> Bytes {
-        let mut frame = dialect.error_frame(&self.object()).to_vec();
+        let mut frame = match dialect {
+            Dialect::Responses => self.in_codex_words().error_frame(dialect),
+            _ => self.error_frame(dialect),
+        }
+        .to_vec();
         frame.extend_from_slice(dialect.end_marker().unwrap_or_default());
         frame.into()
+    }
+
+    fn error_frame(&self, dialect: Dialect) -> Bytes {
+        // What Codex acts on: it ends with the cause on the first, shows the second and ends, and waits for as long as the message
+        // of the third says; all else it sends again at once (its source, codex-api/src/sse/responses.rs).
+        let word = match self.status.as_u16() {
+            _ if self.is_overflow() => "context_length_exceeded",
+            429 | 503 => "rate_limit_exceeded",
+            400..=499 => "invalid_prompt",
+            _ => "server_error",
+        };
+        dialect.error_frame(&self.object(Some(dialect)), word)
+    }
+
+    /// With the time to wait in the message, where there are no headers any more.
+    fn in_codex_words(&self) -> std::borrow::Cow<'_, Self> {
+        use std::borrow::Cow;
+        let Some(seconds) = self.words.retry_after else { return Cow::Borrowed(self) };
+        let mut error = self.clone();
+        error.words.message.push_str(&format!("; please try again in {seconds}s"));
+        Cow::Owned(error)
     }
 
     /// As a whole body. Anthropic's clients want a `type` beside the error.
     pub(crate) fn body(&self, dialect: Option<Dialect>) -> Bytes {
         let start: &[u8] =
             if dialect == Some(Dialect::Messages) { br#"{"type":"error","error":"# } else { br#"{"error":"# };
-        [start, &self.object(), b"}"].concat().into()
+        [start, &self.object(dialect), b"}"].concat().into()
     }
 
     /// As a whole response.
@@ -355,6 +399,10 @@ impl ApiError {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(seconds) = self.words.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.is_hopeless() {
+            // OpenAI's and Anthropic's SDKs send a 5xx again unless they are told not to.
+            headers.insert("x-should-retry", HeaderValue::from_static("false"));
         }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

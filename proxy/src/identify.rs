@@ -19,6 +19,7 @@ use switchback_policies::client::{
 };
 use switchback_policies::demand::Wishes;
 
+use crate::answer::tidy::AnswerRule;
 use crate::call::Call;
 use crate::config::{ClientRule, Config, Sampling};
 use crate::edits::{RequestRule, Switch};
@@ -71,6 +72,8 @@ pub(crate) struct Client {
     pub(crate) default_output: Option<u64>,
     /// Rules that do not hold for it, and needs of backends that are not met.
     pub(crate) rules_off: Vec<Switch>,
+    /// Rules for answers that hold for it beside the usual ones.
+    pub(crate) rules_on: Vec<Switch>,
     /// Members that replace the client's own, or bound them.
     pub(crate) sampling: Vec<(String, Sampling)>,
 }
@@ -114,6 +117,7 @@ pub(crate) fn identify(config: &Config, call: &Call, key: Option<&str>) -> Clien
         thinking_output: None,
         default_output: None,
         rules_off: Vec::new(),
+        rules_on: Vec::new(),
         sampling: Vec::new(),
     };
     match config.clients.iter().find(|rule| matches(rule, &clues, profile, key)) {
@@ -153,6 +157,7 @@ impl Client {
             thinking_output: rule.thinking_output,
             default_output: rule.default_output,
             rules_off: rule.rules_off.clone(),
+            rules_on: rule.rules_on.clone(),
             sampling: rule.sampling.clone(),
         }
     }
@@ -160,6 +165,12 @@ impl Client {
     /// Whether a rule is not switched off for it.
     pub(crate) fn follows(&self, rule: RequestRule) -> bool {
         !self.rules_off.contains(&Switch::Rule(rule))
+    }
+
+    /// Whether a rule for answers holds for it.
+    pub(crate) fn has_tidied(&self, rule: AnswerRule) -> bool {
+        let switch = Switch::Answer(rule);
+        !self.rules_off.contains(&switch) && (rule.is_usual() || self.rules_on.contains(&switch))
     }
 
     /// Coming from this address; a key says more.

@@ -23,6 +23,7 @@ use crate::answer::free_text::FreeText;
 use crate::answer::relay::Silence;
 use crate::answer::rename::Rename;
 use crate::answer::repair::RepairTerms;
+use crate::answer::tidy::Tidy;
 use crate::answer::{Out, Piece};
 use crate::app::App;
 use crate::ask_again::{self, Asked};
@@ -226,6 +227,7 @@ async fn serve(
             model: call.model.clone().filter(|_| app.config.answer.model_name == ModelName::Client),
             reasoning: client.reasoning.name(),
         },
+        tidy: Tidy::by(|rule| client.has_tidied(rule)),
         repair: call.request.clone().filter(|_| call.endpoint.dialect == Some(Dialect::Chat)).map(
             |request| RepairTerms {
                 request,
@@ -288,8 +290,9 @@ async fn serve(
                 }
                 deliver(&asked, started, outcome, out).await;
                 match outcome.end() {
-                    End::Answered => app.sessions.answered(session),
-                    End::Cut => app.sessions.failed(session, app.now()),
+                    // Some clients ask again for ever while answers say nothing.
+                    End::Answered if !outcome.empty => app.sessions.answered(session),
+                    End::Answered | End::Cut => app.sessions.failed(session, app.now()),
                     End::Refused | End::Left => {}
                 }
                 return Ok(());

@@ -59,6 +59,8 @@ pub(crate) struct Outcome {
     pub(crate) reason: String,
     /// What differs from what the client asked for, or from what the backend answered first.
     pub(crate) adjusted: Vec<String>,
+    /// The answer said nothing at all.
+    pub(crate) empty: bool,
     pub(crate) measured: Option<Measured>,
     pub(crate) usage: Option<Usage>,
     /// For a place at a backend.
@@ -84,6 +86,7 @@ impl Outcome {
             backend: None,
             reason: String::new(),
             adjusted: Vec::new(),
+            empty: false,
             measured: None,
             usage: None,
             waited: Duration::ZERO,

@@ -229,6 +229,7 @@ impl<'a> Retry<'a> {
         self.mistake()
             .or_else(|| self.overflow())
             .or_else(|| self.not_served())
+            .or_else(|| self.model_unknown())
             .unwrap_or_else(|| self.unavailable())
     }
 
@@ -280,6 +281,14 @@ impl<'a> Retry<'a> {
         })
     }
 
+    /// Nobody knows the model by the name that it was asked for by.
+    fn model_unknown(&self) -> Option<ApiError> {
+        let mut faults = self.failures.iter().map(|(_, failure)| failure.fault);
+        let all = !self.failures.is_empty() && faults.all(|fault| fault == Fault::ModelUnknown);
+        let model = self.call.model.as_deref().unwrap_or_default();
+        all.then(|| ApiError::model_not_found(model, &crate::models::names(self.app), None))
+    }
+
     /// Who was tried before, for the sentence that names the next: empty, or `; after …`.
     pub(crate) fn before(&self) -> String {
         let failed = self.failures.iter().map(|(backend, failure)| {
@@ -300,7 +309,14 @@ impl<'a> Retry<'a> {
         }
         let message = format!("no backend answered ({})", tried.join("; "));
         let faults = || self.failures.iter().map(|(_, failure)| failure.fault);
-        if faults().all(|fault| matches!(fault, Fault::Unreachable | Fault::Loading | Fault::Overloaded)) {
+        if faults().all(|fault| fault == Fault::Unauthorized) {
+            return ApiError::backend_refuses_key(message);
+        }
+        // Who does not serve it will not, but another one might, once it is there: nothing was read so far.
+        let is_away = |fault| matches!(fault, Fault::Unreachable | Fault::Loading | Fault::Overloaded);
+        if faults().all(|fault| is_away(fault) || matches!(fault, Fault::NotServed | Fault::ModelUnknown))
+            && faults().any(is_away)
+        {
             let refused = self.plan.decision.refusals.iter();
             let why = refused
                 .map(|(backend, refusal)| format!("{}: {refusal}", self.plan.backends[*backend].name()));

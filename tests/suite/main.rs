@@ -12,6 +12,7 @@ mod copilot;
 mod counting;
 mod cursor;
 mod demanding;
+mod errors;
 mod failover;
 mod guarding;
 mod harness;

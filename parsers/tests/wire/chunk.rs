@@ -250,7 +250,8 @@ fn completions_speak_in_text() {
 #[test]
 fn an_error_frame_is_one_that_its_dialect_reads() {
     let error = b"{\n\"message\":\"gone\",\"type\":\"server_error\",\"code\":null}";
-    let text = |dialect: Dialect| String::from_utf8(dialect.error_frame(error).into()).unwrap();
+    let text =
+        |dialect: Dialect| String::from_utf8(dialect.error_frame(error, "server_error").into()).unwrap();
     assert_eq!(
         text(Dialect::Chat),
         "data: {\"error\":{ \"message\":\"gone\",\"type\":\"server_error\",\"code\":null}}\n\n"
@@ -262,7 +263,7 @@ fn an_error_frame_is_one_that_its_dialect_reads() {
     );
     assert_eq!(
         text(Dialect::Responses),
-        "event: error\ndata: {\"type\":\"error\",\"message\":\"gone\",\"code\":null}\n\n"
+        "event: response.failed\ndata: {\"type\":\"response.failed\",\"response\":{\"object\":\"response\",\"status\":\"failed\",\"error\":{\"code\":\"server_error\",\"message\":\"gone\"}},\"error\":{ \"message\":\"gone\",\"type\":\"server_error\",\"code\":null}}\n\n"
     );
     for dialect in [Dialect::Chat, Dialect::Completions, Dialect::Messages, Dialect::Responses] {
         assert_eq!(brief(&frame(dialect, &text(dialect))), "e");

@@ -13,6 +13,7 @@ mod keep_alive;
 pub(crate) mod relay;
 pub(crate) mod rename;
 pub(crate) mod repair;
+pub(crate) mod tidy;
 pub(crate) mod unfold;
 
 use std::future::Future;

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::rename::Rename;
 use super::repair::StreamRepair;
+use super::tidy::Tidy;
 use crate::attempt::{Failure, Terms, unless_silent};
 use crate::backend::client::ReplyBody;
 use crate::backend::decode::Decoder;
@@ -48,6 +49,8 @@ pub(crate) struct AnswerStream {
     engine: Engine,
     usage_to_client: bool,
     rename: Rename,
+    /// What clients stumble over is put right.
+    pub(crate) tidy: Tidy,
     repair: Option<StreamRepair>,
     /// Choices that have begun and not finished, and those that have.
     open_choices: BTreeSet<u64>,
@@ -85,6 +88,7 @@ impl AnswerStream {
             engine,
             usage_to_client: terms.usage_to_client,
             rename: terms.rename.clone(),
+            tidy: terms.tidy.clone(),
             repair: terms.repair.clone().map(StreamRepair::new),
             open_choices: BTreeSet::new(),
             finished: BTreeSet::new(),
@@ -191,6 +195,7 @@ impl AnswerStream {
             self.release_held(&mut out);
         }
         out = self.rename.frames(out, self.dialect);
+        out = self.tidy.frames(out, self.dialect);
         if let Some(Ok(())) = self.ended {
             out.extend_from_slice(&self.end_marker());
             self.done = true;

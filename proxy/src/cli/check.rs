@@ -169,6 +169,14 @@ fn tell_backend(backend: &Arc<Backend>) {
         };
         say(format_args!("    template needs {} ({whence})", needs.join(", ")));
     }
+    for (what, rules) in
+        [("beside the usual", &backend.config.rules_on), ("switched off", &backend.config.rules_off)]
+    {
+        if !rules.is_empty() {
+            let names: Vec<String> = rules.iter().map(ToString::to_string).collect();
+            say(format_args!("    rules {what}: {}", names.join(", ")));
+        }
+    }
     if let Some(speed) = facts.speed {
         say(format_args!(
             "    first token after {:.1} s of 10000, {:.0} s of 90000 tokens; {} tokens a second",

@@ -64,6 +64,10 @@ fn effects(rule: &ClientRule, config: &Config) -> Vec<String> {
     effects.extend(
         rule.default_output.map(|tokens| format!("an output limit of {tokens} tokens if it sends none")),
     );
+    effects.extend((!rule.rules_on.is_empty()).then(|| {
+        let names: Vec<_> = rule.rules_on.iter().map(ToString::to_string).collect();
+        format!("answers put right by {}", names.join(", "))
+    }));
     effects.extend((!rule.rules_off.is_empty()).then(|| {
         let names: Vec<_> = rule.rules_off.iter().map(ToString::to_string).collect();
         format!("rules that do not hold: {}", names.join(", "))

@@ -7,6 +7,7 @@ use switchback_parsers::tool_call::format_names;
 
 use super::check::{nearest, switches};
 use super::{Backend, Limits, file, secret};
+use crate::edits::Switch;
 use crate::preset::{self, Preset};
 
 /// Checks the `nth` entry, counted from 1; `None` if it cannot even be reached.
@@ -76,6 +77,11 @@ pub(super) fn check(nth: usize, written: file::Backend, complaints: &mut Vec<Str
     }
     let rules_on = switches("rules_on", &written.rules_on, &mut complain);
     let rules_off = switches("rules_off", &written.rules_off, &mut complain);
+    if let Some(other) = rules_on.iter().chain(&rules_off).find(|rule| matches!(rule, Switch::Answer(_))) {
+        complain(format!(
+            "rules_on and rules_off: {other} is about what a client reads\nhint: set it under [[client]]"
+        ));
+    }
     if let Some(both) = rules_on.iter().find(|rule| rules_off.contains(rule)) {
         complain(format!("rules_on and rules_off: {both} is in both"));
     }

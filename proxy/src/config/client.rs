@@ -34,6 +34,8 @@ pub(crate) struct ClientRule {
     pub(crate) wishes: Wishes,
     /// Rules that do not hold for it, and needs of backends that are not met: it knows what it sends.
     pub(crate) rules_off: Vec<Switch>,
+    /// Rules for answers that hold for it beside the usual ones.
+    pub(crate) rules_on: Vec<Switch>,
     /// Members of the request, and what becomes of them.
     pub(crate) sampling: Vec<(String, Sampling)>,
 }
@@ -115,6 +117,10 @@ pub(super) fn check(written: file::Client, backends: &[Backend], complaints: &mu
     for header in when.header.keys().filter(|header| header.parse::<http::HeaderName>().is_err()) {
         complain(format!("when.header: \"{header}\" is no name of a header"));
     }
+    let rules_on = switches("rules_on", &written.rules_on, &mut complain);
+    if let Some(other) = rules_on.iter().find(|rule| !matches!(rule, Switch::Answer(_))) {
+        complain(format!("rules_on: {other} is about what a backend needs\nhint: set it under [[backend]]"));
+    }
     let rules_off = switches("rules_off", &written.rules_off, &mut complain);
     for (key, value) in
         [("thinking_output", written.thinking_output), ("default_output", written.default_output)]
@@ -187,6 +193,7 @@ pub(super) fn check(written: file::Client, backends: &[Backend], complaints: &mu
             cut: written.cut_calls.map(Into::into).unwrap_or_default(),
         },
         rules_off,
+        rules_on,
         sampling,
         when,
         name,

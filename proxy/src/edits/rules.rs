@@ -1,4 +1,5 @@
-//! The rules by which requests are changed, by name: so that each can be switched, for a backend or a client.
+//! The rules by which requests are changed, by name: so that each can be switched, for a backend or a client. Those for answers
+//! ([`AnswerRule`]) are switched alike.
 //!
 //! A rule acts only where the request gives it a reason, and where it is on; what it did is named in
 //! `x-switchback-adjusted`. Must never hold a rule that cannot be switched off.
@@ -8,6 +9,8 @@ use std::fmt;
 use serde::Deserialize;
 use switchback_parsers::diagnosis::Engine;
 use switchback_parsers::needs::Need;
+
+use crate::answer::tidy::AnswerRule;
 
 /// A rule of the proxy's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
@@ -124,6 +127,7 @@ impl RequestRule {
 pub(crate) enum Switch {
     Rule(RequestRule),
     Need(Need),
+    Answer(AnswerRule),
 }
 
 impl Switch {
@@ -131,19 +135,23 @@ impl Switch {
     pub(crate) fn need(self) -> Option<Need> {
         match self {
             Self::Need(need) => Some(need),
-            Self::Rule(_) => None,
+            Self::Rule(_) | Self::Answer(_) => None,
         }
     }
 
     /// The names of all.
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-        RequestRule::ALL.iter().map(|rule| rule.name()).chain(Need::ALL.iter().map(|need| need.name()))
+        let requests = RequestRule::ALL.iter().map(|rule| rule.name());
+        let needs = Need::ALL.iter().map(|need| need.name());
+        requests.chain(needs).chain(AnswerRule::ALL.iter().map(|rule| rule.name()))
     }
 
     /// The one of this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
-        let rule = RequestRule::ALL.into_iter().find(|rule| rule.name() == name).map(Self::Rule);
-        rule.or_else(|| Need::ALL.into_iter().find(|need| need.name() == name).map(Self::Need))
+        let rule = || RequestRule::ALL.into_iter().find(|rule| rule.name() == name).map(Self::Rule);
+        let need = || Need::ALL.into_iter().find(|need| need.name() == name).map(Self::Need);
+        let answer = || AnswerRule::ALL.into_iter().find(|rule| rule.name() == name).map(Self::Answer);
+        rule().or_else(need).or_else(answer)
     }
 }
 
@@ -152,6 +160,7 @@ impl fmt::Display for Switch {
         f.write_str(match self {
             Self::Rule(rule) => rule.name(),
             Self::Need(need) => need.name(),
+            Self::Answer(rule) => rule.name(),
         })
     }
 }

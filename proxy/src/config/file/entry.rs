@@ -36,6 +36,8 @@ pub(in crate::config) struct Client {
     #[serde(default)]
     pub(in crate::config) rules_off: Vec<String>,
     #[serde(default)]
+    pub(in crate::config) rules_on: Vec<String>,
+    #[serde(default)]
     pub(in crate::config) sampling: BTreeMap<String, toml::Value>,
 }
 
