@@ -316,6 +316,9 @@ pub struct BackendFacts {
     pub resident: Option<u64>,
     /// Requests that it runs at once; the others wait inside. `None` if unknown.
     pub slots: Option<u64>,
+    /// Tokens of a long prompt that its engine reads at once while others wait or run (vLLM's `--long-prefill-token-threshold`);
+    /// `None`: it may read the whole prompt before the next one begins.
+    pub chunk: Option<u64>,
     /// How fast it is; `None` if unknown.
     pub speed: Option<Speed>,
     /// What it carries now.
@@ -343,6 +346,7 @@ impl BackendFacts {
             accumulated: None,
             resident: None,
             slots: None,
+            chunk: None,
             speed: None,
             load: Load::default(),
             state: BackendState::Unknown,

@@ -54,6 +54,21 @@ pub struct Learner {
     readings: u32,
 }
 
+/// What is known of a speed as plain numbers, for whoever keeps it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Kept {
+    /// The sums of the fit to prefill times: x₁₁, x₁₂, x₂₂, x₁y, x₂y.
+    pub prefill: [f64; 5],
+    /// The same of decode.
+    pub decode: [f64; 5],
+    /// How much slower each stream is where 2, 3 to 4, 5 to 8, or more run.
+    pub company: [f64; 4],
+    /// Part of what is thought to be cached that costs nothing.
+    pub reuse: f64,
+    /// Prefills that were seen.
+    pub readings: u32,
+}
+
 impl Default for Learner {
     fn default() -> Self {
         Self { prefill: Fit::default(), decode: Fit::default(), company: [1.0; 4], reuse: 1.0, readings: 0 }
@@ -61,6 +76,25 @@ impl Default for Learner {
 }
 
 impl Learner {
+    /// As plain numbers.
+    #[must_use]
+    pub fn kept(&self) -> Kept {
+        let Self { prefill, decode, company, reuse, readings } = *self;
+        Kept { prefill: prefill.sums(), decode: decode.sums(), company, reuse, readings }
+    }
+
+    /// From plain numbers; `None` if one of them is none that this could have come to.
+    #[must_use]
+    pub fn of(kept: Kept) -> Option<Self> {
+        let Kept { prefill, decode, company, reuse, readings } = kept;
+        let sound = |number: &f64| number.is_finite() && *number >= 0.0;
+        let sums = prefill.iter().chain(&decode).all(sound);
+        let parts =
+            company.iter().all(|factor| sound(factor) && *factor > 0.0) && (0.0..=1.0).contains(&reuse);
+        let (prefill, decode) = (Fit::of(prefill), Fit::of(decode));
+        (sums && parts).then_some(Self { prefill, decode, company, reuse, readings })
+    }
+
     /// Nothing was seen yet.
     #[must_use]
     pub fn is_new(&self) -> bool {
@@ -191,6 +225,14 @@ struct Fit {
 }
 
 impl Fit {
+    fn sums(self) -> [f64; 5] {
+        [self.x11, self.x12, self.x22, self.x1y, self.x2y]
+    }
+
+    fn of([x11, x12, x22, x1y, x2y]: [f64; 5]) -> Self {
+        Self { x11, x12, x22, x1y, x2y }
+    }
+
     fn add(&mut self, [x1, x2]: [f64; 2], y: f64, expected: f64) {
         let (x1, x2, y) = (x1 / expected, x2 / expected, y / expected);
         let faded = |sum: f64, more: f64| sum * FADES + more;

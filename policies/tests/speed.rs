@@ -1,7 +1,7 @@
 //! A backend's speed is learned from its own answers, and one odd answer moves little.
 
 use switchback_policies::facts::Speed;
-use switchback_policies::speed::{Learner, Reading, Writing};
+use switchback_policies::speed::{Kept, Learner, Reading, Writing};
 
 /// A machine twice as fast as what is known of machines of no known speed, with a steeper curve.
 const TRUE: Speed =
@@ -102,5 +102,25 @@ fn nothing_that_is_seen_makes_a_speed_absurd() {
     let speed = learner.speed(Speed::USUAL, 3);
     for value in [speed.prefill(0, 100_000), speed.seconds(100_000, 1000), speed.decode] {
         assert!(value.is_finite() && value > 0.0, "{speed:?}");
+    }
+}
+
+#[test]
+fn what_was_learned_is_the_same_after_it_was_kept_and_numbers_that_are_none_are_refused() {
+    let mut learner = Learner::default();
+    for prompt in [3000, 20_000, 60_000] {
+        let seconds = 0.002 * prompt as f64;
+        learner.read(Speed::USUAL, Reading { prompt, believed: 0, cached: Some(0), seconds });
+    }
+    learner.wrote(Speed::USUAL, Writing { prompt: 100, tokens: 100, seconds: 4.0, running: 2 });
+    let kept = learner.kept();
+    assert_eq!(Learner::of(kept), Some(learner));
+    for broken in [
+        Kept { reuse: 2.0, ..kept },
+        Kept { company: [0.0; 4], ..kept },
+        Kept { prefill: [f64::NAN; 5], ..kept },
+        Kept { decode: [-1.0; 5], ..kept },
+    ] {
+        assert_eq!(Learner::of(broken), None, "{broken:?}");
     }
 }

@@ -19,6 +19,7 @@ use crate::cliffs::CliffMaps;
 use crate::config::Config;
 use crate::measure::Vocabularies;
 use crate::prefixes::Prefixes;
+use crate::prewarm::Prewarm;
 use crate::session::Sessions;
 use crate::telemetry::metrics::Metrics;
 
@@ -35,6 +36,7 @@ pub(crate) struct App {
     pub(crate) prefixes: Prefixes,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) admission: Arc<WaitingRoom>,
+    pub(crate) prewarm: Arc<Prewarm>,
     connector: Arc<dyn Connect>,
     started: Instant,
 }
@@ -52,6 +54,7 @@ impl App {
             sessions: Sessions::new(config.answer.overflow_loop),
             metrics: Arc::new(Metrics::new()),
             admission: WaitingRoom::new(config.admission),
+            prewarm: Arc::default(),
             config,
             connector,
             started: Instant::now(),
@@ -71,6 +74,7 @@ impl App {
             sessions: self.sessions.under(config.answer.overflow_loop),
             metrics: self.metrics.clone(),
             admission: self.admission.clone(),
+            prewarm: self.prewarm.clone(),
             config,
             connector: self.connector.clone(),
             started: self.started,
@@ -100,6 +104,7 @@ impl App {
             probes.spawn(probe::watch(backend.clone(), watch.interval, watch.timeout));
         }
         probes.spawn(self.cliffs.clone().keep());
+        probes.spawn(self.prewarm.clone().work());
         probes
     }
 }

@@ -25,6 +25,7 @@ use crate::backend::client::{ClientError, Reply, ReplyBody};
 use crate::backend::decode::Decoder;
 use crate::backend::{Backend, Place, headers};
 use crate::call::Call;
+use crate::config::Config;
 
 /// The longest error body that is read.
 const ERROR_LIMIT: usize = 1 << 20;
@@ -111,6 +112,24 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
+    /// For a prompt that is only to be read.
+    pub(crate) fn to_read_ahead(config: &Config) -> Self {
+        let failover = config.failover;
+        Self {
+            silence: Silence {
+                first_token: failover.first_token,
+                stall: failover.stall,
+                whole: failover.first_token,
+            },
+            stream: false,
+            usage_to_client: false,
+            rename: Rename::default(),
+            tidy: Tidy::default(),
+            repair: None,
+            least_prompt: None,
+        }
+    }
+
     /// The same for one candidate.
     pub(crate) fn for_candidate(&self, backend: &Backend, choice: &Choice) -> Self {
         let config = &backend.config;

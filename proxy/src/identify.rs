@@ -36,6 +36,8 @@ pub(crate) struct Client {
     pub(crate) because: String,
     /// Whom the request comes from: the name of its key, else its address.
     pub(crate) whose: Option<String>,
+    /// Who of those behind it, if it says so.
+    user: Option<String>,
     pub(crate) class: Class,
     /// What it may have at once.
     pub(crate) allowance: Allowance,
@@ -97,6 +99,7 @@ pub(crate) fn identify(config: &Config, call: &Call, key: Option<&str>) -> Clien
         name: profile.id.to_owned(),
         because: because.join(", "),
         whose: key.map(str::to_owned),
+        user: clues.header("x-openwebui-user-id").or(texts.user.as_deref()).map(str::to_owned),
         class: client::class(&clues, profile),
         allowance: Allowance::default(),
         keep_alive: profile.keep_alive,
@@ -133,6 +136,7 @@ impl Client {
             because: format!("{} ({})", self.because, self.name),
             name: rule.name.clone(),
             whose: self.whose,
+            user: self.user,
             class: rule.class.unwrap_or(self.class),
             allowance: rule.allowance,
             keep_alive: rule.keep_alive.unwrap_or(self.keep_alive),
@@ -173,9 +177,15 @@ impl Client {
         !self.rules_off.contains(&switch) && (rule.is_usual() || self.rules_on.contains(&switch))
     }
 
-    /// Coming from this address; a key says more.
+    /// Coming from this address; a key says more. Those behind one server, which names them, are fair among each other.
     pub(crate) fn at(self, peer: Option<IpAddr>) -> Self {
         let whose = self.whose.or(peer.map(|peer| peer.to_string()));
+        // What the operator allows a client, all behind it have together.
+        let user = self.user.as_deref().filter(|_| self.allowance == Allowance::default());
+        let whose = match user {
+            Some(user) => Some(format!("{} {user}", whose.unwrap_or_default())),
+            None => whose,
+        };
         Self { whose, ..self }
     }
 
@@ -228,6 +238,7 @@ struct Texts<'a> {
     prompt_cache_key: Option<Cow<'a, str>>,
     metadata_session: Option<String>,
     first_user: Option<Cow<'a, str>>,
+    user: Option<Cow<'a, str>>,
 }
 
 impl<'a> Texts<'a> {
@@ -240,6 +251,7 @@ impl<'a> Texts<'a> {
             tool_choice: text("tool_choice"),
             reasoning_effort: text("reasoning_effort"),
             prompt_cache_key: text("prompt_cache_key"),
+            user: text("user").filter(|user| !user.is_empty()),
             metadata_session: request
                 .root()
                 .at("/metadata/user_id")

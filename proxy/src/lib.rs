@@ -31,6 +31,7 @@ mod models;
 mod pipeline;
 mod prefixes;
 pub mod preset;
+mod prewarm;
 mod record;
 mod retry;
 mod routes;

@@ -206,7 +206,7 @@ fn believed(app: &App, backend: &Backend, prompt: PromptSize, outline: &Outline)
 
 /// Tries the candidates in turn and relays the first answer that begins.
 async fn serve(
-    app: &App,
+    app: &Arc<App>,
     call: &Call,
     client: &Client,
     session: u64,
@@ -291,7 +291,13 @@ async fn serve(
                 deliver(&asked, started, outcome, out).await;
                 match outcome.end() {
                     // Some clients ask again for ever while answers say nothing.
-                    End::Answered if !outcome.empty => app.sessions.answered(session),
+                    End::Answered if !outcome.empty => {
+                        app.sessions.answered(session);
+                        let by = choice.candidate.backend;
+                        let tokens =
+                            outcome.usage.and_then(|usage| usage.completion_tokens).unwrap_or(output);
+                        app.prewarm.consider(app, call, client, session, plan, (by, tokens));
+                    }
                     End::Answered | End::Cut => app.sessions.failed(session, app.now()),
                     End::Refused | End::Left => {}
                 }

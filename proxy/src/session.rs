@@ -108,6 +108,11 @@ impl Sessions {
         self.known.get(&key)?.lock().home.clone()
     }
 
+    /// The session's prompt has been read by another backend, which is its home from now on.
+    pub(crate) fn moves(&self, key: u64, backend: &str) {
+        self.known.get_with(key, Arc::default).lock().home = Some(backend.to_owned());
+    }
+
     /// A backend answers the session's prompt of this outline. Tells where it parts from the one before, if that spoiled a
     /// cache.
     pub(crate) fn settle(&self, key: u64, backend: &str, outline: &Outline) -> Option<Drift> {

@@ -231,3 +231,28 @@ async fn who_waits_for_a_place_is_told_how_it_stands_if_it_takes_comments() {
     assert!(third.body.contains(": waiting, 1 before it, a place expected in "), "{}", third.body);
     assert!(third.body.contains("two"), "the answer itself: {}", third.body);
 }
+
+#[tokio::test(start_paused = true)]
+async fn those_behind_one_server_are_fair_among_each_other_if_it_names_them() {
+    let world = std::sync::Arc::new(single(""));
+    world.backend("single").then(speaks(0, 10));
+    let user = |name: &str, text: &str| ask_stream(text).replacen('{', &format!(r#"{{"user":"{name}","#), 1);
+    let first = asks(&world, user("greedy", "0"));
+    world.backend("single").until_seen(1).await;
+    let mut all = vec![first];
+    for body in [user("greedy", "1"), user("greedy", "2"), user("modest", "3")] {
+        world.backend("single").then(speaks(0, 1));
+        all.push(asks(&world, body));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for answer in all {
+        answer.await.expect("an answer");
+    }
+    let order: Vec<String> = world
+        .backend("single")
+        .seen()
+        .iter()
+        .map(|seen| seen.json()["user"].as_str().unwrap_or_default().to_owned())
+        .collect();
+    assert_eq!(order, ["greedy", "modest", "greedy", "greedy"]);
+}

@@ -18,6 +18,7 @@ mod guarding;
 mod harness;
 mod house;
 mod liveness;
+mod moving;
 mod probing;
 mod repair_corpus;
 mod repairing;

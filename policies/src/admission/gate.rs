@@ -266,7 +266,7 @@ impl Gate {
         for (nth, offer) in ask.offers.iter().enumerate() {
             let beside = Beside::of(&offer.backend, &self.running, rules, now);
             // A prefill that runs there takes its time from whatever comes.
-            let cost = offer.finish + beside.prefill_remaining();
+            let cost = offer.finish + beside.behind(offer);
             let patience = offer.patience(ask.class, rules);
             let stall = match beside.fits(offer) {
                 _ if kept.contains(&&*offer.backend) => continue,

@@ -73,6 +73,9 @@ pub struct Offer {
     pub pool: Option<u64>,
     /// Tokens that the request holds there to its end: prompt and expected output.
     pub tokens: u64,
+    /// Seconds that one piece of a long prompt takes there, if its engine reads those in pieces: so long, and not until the
+    /// prompt's end, a short one waits beside it.
+    pub piece: Option<f64>,
     /// Expected seconds of prefill of what is not cached there.
     pub prefill: f64,
     /// Expected seconds from its start to its end there.

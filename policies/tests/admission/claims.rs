@@ -168,3 +168,17 @@ fn a_gate_that_is_switched_off_lets_everybody_through() {
     }
     assert_eq!(desk.gate.load("dual", desk.time()).running, 100);
 }
+
+#[test]
+fn a_short_prompt_stays_beside_a_long_one_where_the_engine_reads_that_in_pieces_and_else_leaves() {
+    let asks = |piece| {
+        let mut desk = Desk::new(Rules::default());
+        let long = desk.asks(agent(on("dual", 60.0, 70.0)));
+        desk.grant(long);
+        let here = Offer { piece, ..on("dual", 0.5, 4.0) };
+        let short =
+            desk.asks(Ask { offers: vec![here, on("single", 1.5, 12.0)], ..chat(on("dual", 0.0, 0.0)) });
+        desk.grant(short).offer
+    };
+    assert_eq!((asks(Some(1.5)), asks(None)), (0, 1));
+}

@@ -94,7 +94,7 @@ impl Desk {
 
 /// A place on a backend without bounds, for a prompt that takes so many seconds to read and as many in all as given.
 pub(crate) fn on(backend: &str, prefill: f64, finish: f64) -> Offer {
-    Offer { backend: backend.into(), slots: None, pool: None, tokens: 1000, prefill, finish }
+    Offer { backend: backend.into(), slots: None, pool: None, tokens: 1000, piece: None, prefill, finish }
 }
 
 /// The same where so many run at once.

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use switchback_policies::admission::{Ask, Grant, Offer};
 use switchback_policies::decision::Rule;
+use switchback_policies::facts::{BackendFacts, RequestFacts, Speed};
+use switchback_policies::routing::Candidate;
 
 use super::Permit;
 use crate::answer::Out;
@@ -24,9 +26,13 @@ pub(crate) async fn admit(
     out: &Out,
 ) -> Result<(usize, Grant, Permit), ApiError> {
     let counts = call.endpoint.path.contains("/count_tokens") || call.endpoint.path.contains("/input_tokens");
-    let offers =
-        next.iter().map(|nth| offer(plan, *nth)).map(|offer| if counts { free(offer) } else { offer });
-    let offers = offers.collect();
+    let of = |nth: &usize| {
+        let candidate = &plan.decision.choices[*nth].candidate;
+        offer(candidate, &plan.backend_facts[candidate.backend], &plan.facts)
+    };
+    let offers = next.iter().map(of).map(|offer| if counts { free(offer) } else { offer });
+    let offers: Vec<Offer> = offers.collect();
+    app.prewarm.give_way(offers.iter().map(|offer| &*offer.backend));
     let ask = Ask {
         client: app.sessions.owner(client),
         class: client.class,
@@ -64,15 +70,15 @@ fn free(offer: Offer) -> Offer {
     Offer { slots: None, pool: None, tokens: 0, prefill: 0.0, finish: 0.0, ..offer }
 }
 
-fn offer(plan: &Plan, nth: usize) -> Offer {
-    let candidate = &plan.decision.choices[nth].candidate;
-    let backend = &plan.backend_facts[candidate.backend];
-    let output = backend.expected_output(&plan.facts);
+/// What a request would take of a backend.
+pub(crate) fn offer(candidate: &Candidate, backend: &BackendFacts, facts: &RequestFacts) -> Offer {
+    let output = backend.expected_output(facts);
     Offer {
         backend: Arc::from(backend.name.as_str()),
         slots: backend.slots,
         pool: backend.resident,
-        tokens: plan.facts.prompt.expected().saturating_add(output),
+        tokens: facts.prompt.expected().saturating_add(output),
+        piece: backend.chunk.map(|chunk| backend.speed.unwrap_or(Speed::USUAL).prefill(0, chunk)),
         prefill: candidate.prefill,
         finish: candidate.finish - candidate.wait,
     }

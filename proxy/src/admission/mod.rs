@@ -17,7 +17,7 @@ use switchback_policies::facts::Load;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
-pub(crate) use self::ask::admit;
+pub(crate) use self::ask::{admit, offer};
 
 /// Where requests wait. Shared by all configurations: a reload changes its rules and frees nobody's place.
 #[derive(Debug)]
@@ -156,6 +156,9 @@ impl Drop for Permit {
 }
 
 #[cfg(test)]
+mod every_order;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use switchback_policies::admission::{Allowance, Offer};
@@ -167,6 +170,7 @@ mod tests {
             slots: Some(slots),
             pool: None,
             tokens: 1000,
+            piece: None,
             prefill,
             finish: prefill + 10.0,
         };

@@ -79,6 +79,25 @@ impl Backend {
         if let (Some((seconds, running)), Some(tokens)) = (took.writing, usage.completion_tokens) {
             speed.wrote(start, Writing { prompt, tokens, seconds: seconds.as_secs_f64(), running });
         }
+        if let Some(owner) = self.owner() {
+            self.cliffs.is_fast(owner, speed.clone());
+        }
+    }
+
+    /// It has said which model it serves: what was learned of the two before is known again, and what was learned of another
+    /// model forgotten.
+    pub(super) fn recall_speed(&self) {
+        let Some(owner) = self.owner() else { return };
+        let mut whose = self.speed_of.lock();
+        if whose.as_ref() == Some(&owner) {
+            return;
+        }
+        let kept = self.cliffs.speed(&owner);
+        let other = whose.replace(owner).is_some();
+        let mut speed = self.speed.lock();
+        if other || speed.is_new() {
+            *speed = kept.unwrap_or_default();
+        }
     }
 
     /// What is published of its speed, or of the usual one.

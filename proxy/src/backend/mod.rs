@@ -36,7 +36,7 @@ pub(crate) use self::open::{Place, Work};
 pub(crate) use self::probe::{Found, Load};
 use self::pulse::Pulse;
 use crate::admission::Permit;
-use crate::cliffs::CliffMaps;
+use crate::cliffs::{CliffMaps, Owner};
 use crate::config;
 use crate::edits::{RequestRule, Switch};
 
@@ -49,6 +49,8 @@ pub(crate) struct Backend {
     load: RwLock<Option<Load>>,
     open: Arc<OpenRequests>,
     speed: Mutex<Learner>,
+    /// Whose speed that is.
+    speed_of: Mutex<Option<Owner>>,
     /// What its counts say of ours.
     agreement: Mutex<Agreement>,
     /// How often it was seen to come back.
@@ -85,6 +87,7 @@ impl Backend {
             load: RwLock::default(),
             open: Arc::default(),
             speed: Mutex::default(),
+            speed_of: Mutex::default(),
             agreement: Mutex::default(),
             starts: AtomicU32::new(0),
             cliffs,
@@ -228,6 +231,11 @@ impl Backend {
             ])),
             slots: self.config.slots.or(found.slots).or(preset.map(|preset| preset.slots)),
             speed: self.speed(),
+            chunk: self
+                .config
+                .long_prefill
+                .or(preset.and_then(|preset| preset.long_prefill_threshold))
+                .filter(|chunk| *chunk > 0),
             load: facts::Load::default(),
             state: self.state(),
             images: self
@@ -281,6 +289,7 @@ impl Backend {
             }
         }
         self.judge_loss(probe);
+        self.recall_speed();
         let before = self.state();
         self.change(|health| health.on_probe(probe));
         if before != BackendState::Up && self.state() == BackendState::Up {

@@ -113,12 +113,16 @@ pub(crate) fn to_json(maps: &Maps) -> String {
 
 /// Replaces the file.
 pub(crate) fn write(path: &Path, maps: &Maps) -> Result<(), FileError> {
+    replace(path, &(to_json(maps) + "\n"))
+}
+
+/// Puts a text in the place of a file, whole or not at all.
+pub(super) fn replace(path: &Path, text: &str) -> Result<(), FileError> {
     let unwritable = |source| FileError::Unwritable { path: path.to_owned(), source };
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(unwritable)?;
     }
     let beside = path.with_extension(format!("{}.new", std::process::id()));
-    let text = to_json(maps) + "\n";
     let replaced = std::fs::File::create(&beside).and_then(|mut file| {
         std::io::Write::write_all(&mut file, text.as_bytes())?;
         file.sync_all()?;

@@ -4,9 +4,10 @@
 //! now and then. Numbers from another rig, imported into the file while the proxy runs, are taken over and not overwritten.
 //! Without a file all is learned anew after a restart; who starts the proxy is told so.
 //!
-//! Must never hold up a request: writing happens aside.
+//! How fast backends were is kept beside it ([`speeds`]). Must never hold up a request: writing happens aside.
 
 mod file;
+mod speeds;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +16,10 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use switchback_policies::cliff::{Cliffs, Lesson, Region, Shape};
+use switchback_policies::speed::Learner;
 use tokio::sync::Notify;
+
+use speeds::Speeds;
 
 pub(crate) use file::{read, to_json, write};
 
@@ -45,6 +49,9 @@ pub(crate) struct Settings {
 pub(crate) struct CliffMaps {
     settings: Settings,
     maps: Mutex<Maps>,
+    /// How fast backends were, and the file for that.
+    speeds: Mutex<Speeds>,
+    speeds_file: Option<PathBuf>,
     /// Something was learned that must not be lost.
     urgent: Notify,
 }
@@ -70,7 +77,23 @@ impl CliffMaps {
                 }
             }
         }
-        Self { settings, maps: Mutex::new(maps), urgent: Notify::new() }
+        let mut speeds_file = settings.file.as_ref().map(|file| file.with_file_name("speeds.json"));
+        let mut speeds = Speeds::new();
+        match speeds_file.as_deref().map(speeds::read) {
+            Some(Ok(known)) => speeds = known,
+            Some(Err(error)) => {
+                tracing::error!(%error, "what is learned of speeds is not kept: the file is left as it is");
+                speeds_file = None;
+            }
+            None => {}
+        }
+        Self {
+            settings,
+            maps: Mutex::new(maps),
+            speeds: Mutex::new(speeds),
+            speeds_file,
+            urgent: Notify::new(),
+        }
     }
 
     /// Maps that learn nothing, for backends that are only looked for.
@@ -85,6 +108,7 @@ impl CliffMaps {
         }
         let other = Self::open(settings);
         merge(&mut other.maps.lock(), &self.maps.lock().clone());
+        other.speeds.lock().extend(self.speeds.lock().clone());
         Arc::new(other)
     }
 
@@ -99,6 +123,16 @@ impl CliffMaps {
             None => maps.iter().find(|((owner, _), _)| owner == name).map(|(_, cliffs)| cliffs),
         };
         known.map(|cliffs| cliffs.region(self.settings.floor, self.settings.explore)).unwrap_or_default()
+    }
+
+    /// How fast a backend was with its model.
+    pub(crate) fn speed(&self, owner: &Owner) -> Option<Learner> {
+        self.speeds.lock().get(owner).cloned()
+    }
+
+    /// That is how fast it is.
+    pub(crate) fn is_fast(&self, owner: Owner, speed: Learner) {
+        self.speeds.lock().insert(owner, speed);
     }
 
     /// A request of this shape was answered to its end.
@@ -159,6 +193,7 @@ impl CliffMaps {
 
     /// Takes over what the file knows more, and writes it if it knows less.
     pub(crate) fn save(&self) {
+        self.save_speeds();
         let Some(path) = &self.settings.file else { return };
         let saved = (|| {
             let kept = read(path)?;
@@ -170,6 +205,21 @@ impl CliffMaps {
         })();
         if let Err(error) = saved {
             tracing::error!(%error, "what is learned of cliffs could not be kept");
+        }
+    }
+}
+
+impl CliffMaps {
+    /// What another process has written of other backends stays.
+    fn save_speeds(&self) {
+        let Some(path) = &self.speeds_file else { return };
+        let saved = speeds::read(path).and_then(|kept| {
+            let mut now = kept.clone();
+            now.extend(self.speeds.lock().clone());
+            if now == kept { Ok(()) } else { speeds::write(path, &now) }
+        });
+        if let Err(error) = saved {
+            tracing::error!(%error, "what is learned of speeds could not be kept");
         }
     }
 }

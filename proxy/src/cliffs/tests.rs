@@ -95,3 +95,24 @@ fn sizes_keep_their_step_in_the_file() {
     write(&place.file(), &maps).unwrap();
     assert_eq!(read(&place.file()).unwrap(), maps);
 }
+
+#[test]
+fn speeds_are_kept_beside_the_maps_and_a_file_with_numbers_that_are_none_is_left_alone() {
+    use switchback_policies::facts::Speed;
+    use switchback_policies::speed::Reading;
+    let place = Place::new();
+    let mut learner = Learner::default();
+    learner.read(Speed::USUAL, Reading { prompt: 20_000, believed: 0, cached: Some(0), seconds: 9.0 });
+    let maps = place.maps();
+    maps.is_fast(owner(), learner.clone());
+    maps.save();
+    assert_eq!(place.maps().speed(&owner()), Some(learner));
+    let file = place.file().with_file_name("speeds.json");
+    let text = std::fs::read_to_string(&file).expect("a file").replace("\"reuse\": 1.0", "\"reuse\": 7.5");
+    std::fs::write(&file, &text).expect("written");
+    let maps = place.maps();
+    assert_eq!(maps.speed(&owner()), None);
+    maps.is_fast(owner(), Learner::default());
+    maps.save();
+    assert_eq!(std::fs::read_to_string(&file).expect("a file"), text);
+}

@@ -131,6 +131,7 @@ pub(super) fn check(nth: usize, written: file::Backend, complaints: &mut Vec<Str
             window: written.window,
             limits,
             slots: written.slots,
+            long_prefill: written.long_prefill,
             tool_parser: written.tool_parser,
             format,
             thinking_open: written.thinking_open,

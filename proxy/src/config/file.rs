@@ -82,6 +82,7 @@ pub(super) struct Backend {
     #[serde(default)]
     pub(super) limit: Limit,
     pub(super) slots: Option<u64>,
+    pub(super) long_prefill: Option<u64>,
     pub(super) tool_parser: Option<bool>,
     pub(super) format: Option<String>,
     #[serde(default)]
@@ -128,11 +129,12 @@ pub(super) struct Model {
 pub(super) struct Routing {
     pub(super) sticky: bool,
     pub(super) strip_volatile: bool,
+    pub(super) prewarm: bool,
 }
 
 impl Default for Routing {
     fn default() -> Self {
-        Self { sticky: true, strip_volatile: true }
+        Self { sticky: true, strip_volatile: true, prewarm: false }
     }
 }
 

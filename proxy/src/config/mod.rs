@@ -43,6 +43,8 @@ pub struct Config {
     pub(crate) sticky: bool,
     /// Lines that differ from request to request are taken off the prompt's head, for the prefix cache.
     pub(crate) strip_volatile: bool,
+    /// A conversation that is about to outgrow its backend is read by the next one before its next turn.
+    pub(crate) prewarm: bool,
     pub(crate) repair: Repair,
     pub(crate) admission: Rules,
     pub(crate) failover: Failover,
@@ -83,6 +85,8 @@ pub(crate) struct Backend {
     pub(crate) limits: Limits,
     /// Requests that it runs at once.
     pub(crate) slots: Option<u64>,
+    /// Tokens of a long prompt that its engine reads at once while others wait; 0: the whole prompt.
+    pub(crate) long_prefill: Option<u64>,
     /// Whether it turns what a model writes into calls; `None`: as it says itself.
     pub(crate) tool_parser: Option<bool>,
     /// The family in which its model writes calls as text; `None`: told from the text.
@@ -124,6 +128,7 @@ impl Backend {
             window: None,
             limits: Limits::default(),
             slots: None,
+            long_prefill: None,
             tool_parser: None,
             format: None,
             thinking_open: false,

@@ -60,6 +60,7 @@ pub(crate) struct Metrics {
     counts: Family<CountLabels, Counter>,
     drift: Family<BackendLabels, Counter>,
     again: Family<BackendLabels, Counter>,
+    ahead: Family<BackendLabels, Counter>,
     correction: Family<BackendLabels, Gauge>,
     up: Family<BackendLabels, Gauge>,
     needs_restart: Family<BackendLabels, Gauge>,
@@ -93,6 +94,7 @@ impl Metrics {
             correction: Family::default(),
             drift: Family::default(),
             again: Family::default(),
+            ahead: Family::default(),
             up: Family::default(),
             needs_restart: Family::default(),
         };
@@ -148,6 +150,11 @@ impl Metrics {
             "prefill_again_tokens",
             "Prompt tokens sent again after an attempt that may have read them",
             metrics.again.clone(),
+        );
+        registry.register(
+            "prefill_ahead_tokens",
+            "Prompt tokens read ahead for a conversation that is about to move",
+            metrics.ahead.clone(),
         );
         registry.register(
             "prefix_drift_tokens",
@@ -226,6 +233,11 @@ impl Metrics {
     /// A backend reads a prompt that another may have read.
     pub(crate) fn read_again(&self, backend: &str, tokens: u64) {
         self.again.get_or_create(&BackendLabels { backend: backend.to_owned() }).inc_by(tokens);
+    }
+
+    /// A backend has read so many tokens for a turn that is still to come.
+    pub(crate) fn read_ahead(&self, backend: &str, tokens: u64) {
+        self.ahead.get_or_create(&BackendLabels { backend: backend.to_owned() }).inc_by(tokens);
     }
 
     /// The text that a scraper gets.
