@@ -89,6 +89,13 @@ pub enum Unserved {
     },
     /// Only the image stands in the way.
     NoImages,
+    /// Who could carry it is not loaded, and the request may not have it loaded in another's place.
+    MayNotLoad,
+    /// Who could carry it could not be loaded lately.
+    LoadFailed {
+        /// Seconds until that is tried again.
+        again: u64,
+    },
 }
 
 /// Decides for one request over the backends that serve its model, in the operator's order.
@@ -135,11 +142,20 @@ impl Decision {
         if !self.choices.is_empty() {
             return None;
         }
+        let again = self.refusals.iter().filter_map(|(_, refusal)| match refusal {
+            Refusal::LoadFailed { again } => Some(*again),
+            _ => None,
+        });
+        if let Some(again) = again.min() {
+            return Some(Unserved::LoadFailed { again });
+        }
         let limit = self.refusals.iter().filter_map(|(_, refusal)| refusal.limit());
+        let may_not = self.refusals.iter().any(|(_, refusal)| *refusal == Refusal::MayNotLoad);
         Some(match limit.max() {
             Some(limit) => {
                 Unserved::TooLong { tokens: request.prompt.expected().max(limit.saturating_add(1)), limit }
             }
+            None if may_not => Unserved::MayNotLoad,
             None => Unserved::NoImages,
         })
     }

@@ -197,6 +197,8 @@ pub enum BackendState {
     Draining,
     /// It answers that its engine is dead.
     Dead,
+    /// It is not on the cards, and a loader can bring it there.
+    NotLoaded,
 }
 
 impl BackendState {
@@ -222,8 +224,23 @@ impl fmt::Display for BackendState {
             Self::Absent => "absent",
             Self::Draining => "draining",
             Self::Dead => "dead",
+            Self::NotLoaded => "not loaded",
         })
     }
+}
+
+/// Whether a backend is on its cards, as a request finds it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Loaded {
+    /// It is, or needs no loading.
+    #[default]
+    Yes,
+    /// Not yet: it can be asked after so many seconds, expected.
+    After(f64),
+    /// Another would have to go for it, and this request may not ask for that.
+    MayNot,
+    /// It could not be loaded lately; so many seconds until that is tried again.
+    Failed(u64),
 }
 
 /// A limit, and how sure it is.
@@ -325,6 +342,8 @@ pub struct BackendFacts {
     pub load: Load,
     /// Whether it can be asked now.
     pub state: BackendState,
+    /// Whether it has to be loaded first.
+    pub loaded: Loaded,
     /// It reads images.
     pub images: bool,
     /// Its model thinks before it answers, unless a request says otherwise.
@@ -350,6 +369,7 @@ impl BackendFacts {
             speed: None,
             load: Load::default(),
             state: BackendState::Unknown,
+            loaded: Loaded::Yes,
             images: true,
             thinks: false,
             learned: Region::default(),

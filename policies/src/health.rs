@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use crate::facts::BackendState;
+use crate::loading::Presence;
 
 /// What one probe found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,13 +34,31 @@ pub struct Health {
     state: BackendState,
     /// Probes that found it in this state since it is in it.
     probes: u32,
+    /// Where a loader says that it is; what probes find is theirs to tell only of one that is there.
+    presence: Option<Presence>,
 }
 
 impl Health {
     /// Where it stands now.
     #[must_use]
     pub fn state(self) -> BackendState {
+        match self.presence {
+            Some(Presence::Away) => BackendState::NotLoaded,
+            Some(Presence::Coming) => BackendState::Loading,
+            Some(Presence::There) | None => self.state,
+        }
+    }
+
+    /// What probes and requests found, whatever a loader says.
+    #[must_use]
+    pub fn probed(self) -> BackendState {
         self.state
+    }
+
+    /// Takes where a loader says that it is. What probes found before it went is true no more.
+    pub fn on_presence(&mut self, presence: Option<Presence>) {
+        let comes = presence == Some(Presence::Coming) && self.presence != presence;
+        *self = if comes { Self { presence, ..Self::default() } } else { Self { presence, ..*self } };
     }
 
     /// Takes a probe's result. A time-out keeps the state, except for a backend that was never seen.
@@ -55,7 +74,7 @@ impl Health {
         };
         self.probes = match seen {
             // Nothing counts there, so that a probe that finds nothing new changes nothing.
-            BackendState::Unknown | BackendState::Up | BackendState::Loading => 0,
+            BackendState::Unknown | BackendState::Up | BackendState::Loading | BackendState::NotLoaded => 0,
             _ if seen == self.state => self.probes.saturating_add(1),
             _ => 1,
         };
@@ -64,7 +83,7 @@ impl Health {
 
     /// Takes what a request met there ([`crate::failover::shows`]).
     pub fn on_seen(&mut self, state: BackendState) {
-        *self = Self { state, probes: 0 };
+        *self = Self { state, probes: 0, ..*self };
     }
 
     /// How long to wait before the next probe: the usual interval while it is up, at most a second while it is loading,
@@ -72,8 +91,8 @@ impl Health {
     #[must_use]
     pub fn next_probe(self, interval: Duration) -> Duration {
         let quick = interval.min(Duration::from_secs(1));
-        match self.state {
-            BackendState::Up => interval,
+        match self.state() {
+            BackendState::Up | BackendState::NotLoaded => interval,
             BackendState::Unknown | BackendState::Loading | BackendState::Draining => quick,
             BackendState::Absent | BackendState::Dead => (quick * (1 + self.probes / 4)).min(interval * 2),
         }

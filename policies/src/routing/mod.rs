@@ -2,7 +2,8 @@
 //!
 //! Hard filters first (`fit`): images, window, single-prompt limit, conversation, memory. What is left is ranked: by how
 //! surely it fits, then by when the answer is expected to end (`score`), and where that makes no real difference by the
-//! operator's order. Those that are loading or down come last, since a probe may be out of date and a refused
+//! operator's order. Those that have to be loaded first come after all that surely fit, unless the answer ends clearly sooner with the
+//! load than without. Those that are loading by themselves or down come last, since a probe may be out of date and a refused
 //! connection costs nothing.
 //!
 //! A backend is never a candidate for a prompt that is known to be above its limits, and nobody is refused whom some
@@ -13,8 +14,9 @@ mod score;
 
 use std::fmt;
 
+use crate::client::Class;
 use crate::cliff::{Beyond, Dimension};
-use crate::facts::{BackendFacts, BackendState, RequestFacts};
+use crate::facts::{BackendFacts, BackendState, Loaded, RequestFacts};
 
 /// Position of a backend in the list that was given.
 pub type BackendIndex = usize;
@@ -52,6 +54,11 @@ pub enum Reason {
     FullNow,
     /// The count is uncertain, and so is the fit.
     MayFit,
+    /// It fits, but has to be loaded first.
+    AfterLoading {
+        /// Until it can be asked, expected.
+        seconds: u64,
+    },
     /// It is above a limit that is known of machines like this one, and nobody else is left.
     AboveSoftLimit {
         /// The limit, tokens.
@@ -72,6 +79,12 @@ impl fmt::Display for Reason {
             Self::NearItsCliff { limit } => write!(f, "fits, but the conversation nears its {limit} tokens"),
             Self::FullNow => f.write_str("fits, but is full now"),
             Self::MayFit => f.write_str("may fit: the count is uncertain"),
+            Self::AfterLoading { seconds } => {
+                write!(
+                    f,
+                    "has to be loaded first, expected in {seconds} s; nobody who is there will do as well"
+                )
+            }
             Self::AboveSoftLimit { limit } => {
                 write!(
                     f,
@@ -95,8 +108,14 @@ impl Reason {
     #[must_use]
     pub fn as_good_as(self, other: Self) -> bool {
         let fits = |reason| matches!(reason, Self::Fits | Self::FullNow);
+        if matches!(self, Self::AfterLoading { .. }) {
+            return false;
+        }
         (fits(self) && fits(other)) || self == other
     }
+
+    /// The rank of those that have to be loaded: after all that will surely do.
+    const LOADING: u8 = 6;
 
     /// The lower, the sooner it is tried.
     fn rank(self) -> u8 {
@@ -107,10 +126,11 @@ impl Reason {
             Self::NearItsCliff { .. } => 3,
             Self::FullNow => 4,
             Self::MayFit => 5,
-            Self::AboveSoftLimit { .. } => 6,
-            Self::BeyondLearned(_) => 7,
-            Self::LastResort(BackendState::Loading) => 8,
-            Self::LastResort(_) => 9,
+            Self::AfterLoading { .. } => Self::LOADING,
+            Self::AboveSoftLimit { .. } => 7,
+            Self::BeyondLearned(_) => 8,
+            Self::LastResort(BackendState::Loading) => 9,
+            Self::LastResort(_) => 10,
         }
     }
 }
@@ -150,6 +170,13 @@ pub enum Refusal {
     BeyondLearned(Beyond),
     /// The prompt holds an image, and the backend reads none.
     NoImages,
+    /// It is not loaded, another would have to go for it, and this request may not ask for that.
+    MayNotLoad,
+    /// It could not be loaded lately.
+    LoadFailed {
+        /// Seconds until that is tried again.
+        again: u64,
+    },
 }
 
 fn write_beyond(f: &mut fmt::Formatter<'_>, beyond: &Beyond) -> fmt::Result {
@@ -175,7 +202,7 @@ impl Refusal {
             Self::BeyondLearned(beyond) => {
                 Some(beyond.bound.limit).filter(|_| beyond.dimension != Dimension::Images)
             }
-            Self::NoImages => None,
+            Self::NoImages | Self::MayNotLoad | Self::LoadFailed { .. } => None,
         }
     }
 }
@@ -195,6 +222,10 @@ impl fmt::Display for Refusal {
             }
             Self::BeyondLearned(beyond) => write_beyond(f, beyond),
             Self::NoImages => f.write_str("takes no images"),
+            Self::MayNotLoad => f.write_str("is not loaded, and another would have to go for it"),
+            Self::LoadFailed { again } => {
+                write!(f, "could not be loaded lately, which is tried again in {again} s")
+            }
         }
     }
 }
@@ -211,7 +242,16 @@ pub struct Routing {
 /// Why a backend that was a candidate is none any more: what is learned between two attempts counts for the second.
 #[must_use]
 pub fn refusal(request: &RequestFacts, index: BackendIndex, backend: &BackendFacts) -> Option<Refusal> {
-    fit::fit(request, index, backend, 0).err()
+    fit::fit(request, index, backend, 0).err().or_else(|| not_loaded(backend))
+}
+
+/// Why it cannot be loaded, if it has to be.
+fn not_loaded(backend: &BackendFacts) -> Option<Refusal> {
+    match backend.loaded {
+        Loaded::Yes | Loaded::After(_) => None,
+        Loaded::MayNot => Some(Refusal::MayNotLoad),
+        Loaded::Failed(again) => Some(Refusal::LoadFailed { again }),
+    }
 }
 
 /// Ranks the backends, which stand in the operator's order.
@@ -225,11 +265,19 @@ pub fn rank(request: &RequestFacts, backends: &[BackendFacts], headroom: u64) ->
     for (backend, facts) in backends.iter().enumerate() {
         let is_largest = facts.prompt_limit().is_some_and(|limit| Some(limit) == largest);
         let headroom = if is_largest && !request.may_fill { headroom } else { 0 };
-        match fit::fit(request, backend, facts, headroom) {
+        let fit = fit::fit(request, backend, facts, headroom);
+        match fit.and_then(|reason| not_loaded(facts).map_or(Ok(reason), Err)) {
             Ok(reason) => {
-                let reason =
-                    if facts.state.takes_requests() { reason } else { Reason::LastResort(facts.state) };
                 let score::Times { wait, prefill, finish } = score::times(request, backend, facts);
+                let reason = match facts.loaded {
+                    // One that would not fit surely is not loaded before those that would.
+                    Loaded::After(seconds) if reason.rank() < Reason::LOADING => {
+                        Reason::AfterLoading { seconds: whole_seconds(seconds) }
+                    }
+                    Loaded::After(_) => reason,
+                    _ if facts.state.takes_requests() => reason,
+                    _ => Reason::LastResort(facts.state),
+                };
                 routing.candidates.push(Candidate { backend, reason, finish, wait, prefill });
             }
             Err(refusal) => routing.refusals.push((backend, refusal)),
@@ -240,5 +288,13 @@ pub fn rank(request: &RequestFacts, backends: &[BackendFacts], headroom: u64) ->
     for same in routing.candidates.chunk_by_mut(|one, other| one.reason.rank() == other.reason.rank()) {
         score::order(request, backends, same);
     }
+    if request.class != Class::Background {
+        score::load_if_better(&mut routing.candidates);
+    }
     routing
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a saturating cast is meant")]
+fn whole_seconds(seconds: f64) -> u64 {
+    seconds.ceil() as u64
 }

@@ -4,9 +4,9 @@
 //! miss: a large machine is kept free for what only it can do, and nobody waits for a background task, so it takes the
 //! smallest. A backend overtakes one that the operator put before it only if it is clearly better.
 
-use super::{BackendIndex, Candidate};
+use super::{BackendIndex, Candidate, Reason};
 use crate::client::Class;
-use crate::facts::{BackendFacts, RequestFacts, Speed};
+use crate::facts::{BackendFacts, Loaded, RequestFacts, Speed};
 
 /// What it costs to occupy a large machine with what a small one could answer: so many times the seconds it takes.
 const RESERVE: f64 = 1.5;
@@ -32,7 +32,8 @@ pub(super) struct Times {
 pub(super) fn times(request: &RequestFacts, index: BackendIndex, backend: &BackendFacts) -> Times {
     let speed = backend.speed.unwrap_or(Speed::USUAL);
     let full = backend.slots.is_some_and(|slots| backend.load.running >= slots.max(1));
-    let wait = if full { backend.load.first_ends_in } else { 0.0 };
+    let loads = if let Loaded::After(seconds) = backend.loaded { seconds } else { 0.0 };
+    let wait = loads + if full { backend.load.first_ends_in } else { 0.0 };
     let cached = request.home.filter(|home| home.backend == index).map_or(0, |home| home.cached);
     let prompt = request.prompt.expected();
     let prefill = speed.prefill(cached, prompt);
@@ -65,6 +66,20 @@ pub(super) fn order(request: &RequestFacts, backends: &[BackendFacts], candidate
     for last in 1..candidates.len() {
         let mut at = last;
         while at > 0 && clearly_better(cost_of(candidates[at].backend), cost_of(candidates[at - 1].backend)) {
+            candidates.swap(at, at - 1);
+            at -= 1;
+        }
+    }
+}
+
+/// Moves those that have to be loaded before those that are there, but end clearly later all the same.
+pub(super) fn load_if_better(candidates: &mut [Candidate]) {
+    for last in 1..candidates.len() {
+        let mut at = last;
+        while at > 0
+            && matches!(candidates[at].reason, Reason::AfterLoading { .. })
+            && clearly_better(candidates[at].finish, candidates[at - 1].finish)
+        {
             candidates.swap(at, at - 1);
             at -= 1;
         }
