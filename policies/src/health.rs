@@ -57,8 +57,8 @@ impl Health {
 
     /// Takes where a loader says that it is. What probes found before it went is true no more.
     pub fn on_presence(&mut self, presence: Option<Presence>) {
-        let comes = presence == Some(Presence::Coming) && self.presence != presence;
-        *self = if comes { Self { presence, ..Self::default() } } else { Self { presence, ..*self } };
+        let goes = presence != self.presence && !matches!(presence, Some(Presence::There) | None);
+        *self = if goes { Self { presence, ..Self::default() } } else { Self { presence, ..*self } };
     }
 
     /// Takes a probe's result. A time-out keeps the state, except for a backend that was never seen.

@@ -9,14 +9,16 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use switchback_policies::debt::Ledger;
+use switchback_policies::facts::Loaded;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::admission::WaitingRoom;
 use crate::backend::client::Connect;
-use crate::backend::{Fleet, probe};
+use crate::backend::{Backend, Fleet, probe};
 use crate::cliffs::CliffMaps;
 use crate::config::Config;
+use crate::loader::{Loader, Processes, Surroundings};
 use crate::measure::Vocabularies;
 use crate::prefixes::Prefixes;
 use crate::prewarm::Prewarm;
@@ -37,6 +39,9 @@ pub(crate) struct App {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) admission: Arc<WaitingRoom>,
     pub(crate) prewarm: Arc<Prewarm>,
+    /// Who brings backends onto their cards, if somebody does.
+    pub(crate) loader: Option<Arc<Loader>>,
+    processes: Arc<Processes>,
     connector: Arc<dyn Connect>,
     started: Instant,
 }
@@ -45,15 +50,26 @@ impl App {
     /// Needs a tokio runtime: vocabularies are loaded aside.
     pub(crate) fn new(config: Config, connector: Arc<dyn Connect>) -> Self {
         let cliffs = Arc::new(CliffMaps::open(config.cliffs.clone()));
+        let fleet = Fleet::new(&config, &connector, &cliffs, None);
+        let (metrics, admission) = (Arc::new(Metrics::new()), WaitingRoom::new(config.admission));
+        let processes = Arc::new(Processes::without(config.server.keys_env.as_deref()));
+        let around = Surroundings {
+            connector: &connector,
+            admission: &admission,
+            processes: &processes,
+            metrics: &metrics,
+        };
         Self {
-            fleet: Fleet::new(&config, &connector, &cliffs, None),
+            loader: Loader::of(&config, &fleet, None, around),
+            processes,
+            fleet,
             cliffs,
             debt: Arc::default(),
             vocabularies: Vocabularies::load(&config.models, None),
             prefixes: Prefixes::new(),
             sessions: Sessions::new(config.answer.overflow_loop),
-            metrics: Arc::new(Metrics::new()),
-            admission: WaitingRoom::new(config.admission),
+            metrics,
+            admission,
             prewarm: Arc::default(),
             config,
             connector,
@@ -65,8 +81,17 @@ impl App {
     fn under(&self, config: Config) -> Self {
         let cliffs = self.cliffs.under(config.cliffs.clone());
         self.admission.set_rules(config.admission);
+        let fleet = Fleet::new(&config, &self.connector, &cliffs, Some(&self.fleet));
+        let around = Surroundings {
+            connector: &self.connector,
+            admission: &self.admission,
+            processes: &self.processes,
+            metrics: &self.metrics,
+        };
         Self {
-            fleet: Fleet::new(&config, &self.connector, &cliffs, Some(&self.fleet)),
+            loader: Loader::of(&config, &fleet, self.loader.as_ref(), around),
+            processes: self.processes.clone(),
+            fleet,
             cliffs,
             debt: self.debt.clone(),
             vocabularies: Vocabularies::load(&config.models, Some(&self.vocabularies)),
@@ -86,8 +111,25 @@ impl App {
         self.started.elapsed()
     }
 
+    /// Whether and when a backend is on its cards for a request; `may_load`: others may have to go for it.
+    pub(crate) fn loaded(&self, backend: &Arc<Backend>, may_load: bool) -> Loaded {
+        self.loader.as_ref().map_or(Loaded::Yes, |loader| loader.loaded(backend, may_load))
+    }
+
+    /// The same, with all backends there: for questions that nobody was asked about.
+    pub(crate) fn with_all_loaded(mut self) -> Self {
+        self.loader = None;
+        for backend in self.fleet.all() {
+            backend.unattended();
+        }
+        self
+    }
+
     /// Probes all backends once, together.
     pub(crate) async fn probe_all(&self) {
+        if let Some(loader) = &self.loader {
+            loader.look().await;
+        }
         let mut probes = JoinSet::new();
         for backend in self.fleet.all() {
             let backend = backend.clone();
@@ -105,6 +147,9 @@ impl App {
         }
         probes.spawn(self.cliffs.clone().keep());
         probes.spawn(self.prewarm.clone().work());
+        if let Some(loader) = &self.loader {
+            loader.start();
+        }
         probes
     }
 }

@@ -61,6 +61,7 @@ async fn look(port: u16, connector: Arc<dyn Connect>) -> Option<config::Backend>
         | BackendState::Unknown
         | BackendState::Absent
         | BackendState::Draining
+        | BackendState::NotLoaded
         | BackendState::Dead => return None,
     }
     let engine = engine.filter(|engine| *engine != Engine::Other);

@@ -18,6 +18,7 @@
 //! | `overflow_loop`, `failure_loop` | 400 | the session overflowed, or failed, again and again |
 //! | `refused_by_backend` | 400 | a backend found a mistake in the request; its words follow |
 //! | `no_backend` | 503 | nobody who could serve this is up |
+//! | `not_loaded` | 503 | who could serve this is not loaded: the load failed, takes too long, or is not this request's to ask for |
 //! | `queue_full`, `wait_too_long` | 503 | no place at a backend within the bounds; `Retry-After` is the expected wait |
 //! | `budget_spent` | 429 | the client has used up its tokens; `Retry-After` says until when |
 //! | `own_fault` | 500 | a fault of the proxy itself |
@@ -29,6 +30,7 @@
 
 mod admission;
 mod event;
+mod loading;
 mod presentable;
 
 use axum::response::Response;

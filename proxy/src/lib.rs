@@ -26,6 +26,7 @@ mod guard;
 mod handlers;
 mod hang_up;
 mod identify;
+mod loader;
 mod measure;
 mod models;
 mod pipeline;

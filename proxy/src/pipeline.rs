@@ -16,6 +16,7 @@ use switchback_policies::decision::{Decision, Settings, Unserved, decide};
 use switchback_policies::demand::CutCalls;
 use switchback_policies::facts::{BackendFacts, BackendState, Home, PromptSize, RequestFacts, Speed};
 use switchback_policies::failover::{self, Fault};
+use switchback_policies::routing::Refusal;
 use switchback_policies::session::Circle;
 
 use crate::admission;
@@ -36,6 +37,7 @@ use crate::edits::{self, RequestRule};
 use crate::error::ApiError;
 use crate::facts;
 use crate::identify::Client;
+use crate::loader::{self, NotThere};
 use crate::measure::{Measured, measure};
 use crate::models::{self, Target};
 use crate::record::{End, Outcome};
@@ -48,6 +50,9 @@ const WORTH_TELLING: Duration = Duration::from_millis(50);
 /// Tokens that a backend must remember for a conversation that was never there to go there first: of a prompt that others
 /// share.
 const WORTH_STAYING: u64 = 2000;
+
+/// Backends that are loaded one after another for the same request, before it is sent to the first that will do.
+const MOST_LOADS: usize = 4;
 
 /// Everything that is known of a request once it is decided.
 pub(crate) struct Plan {
@@ -77,7 +82,7 @@ pub(crate) async fn run(app: Arc<App>, call: Call, client: Client, out: Out) {
     let mut outcome = Outcome::open(&app, &call);
     outcome.client.clone_from(&client.name);
     let session = app.sessions.key(&call, client.conversation.as_deref());
-    let result = match plan(&app, &call, &client, session).await {
+    let result = match settle(&app, &call, &client, session, &mut outcome, &out).await {
         Ok(plan) => {
             outcome.measured = Some(plan.measured.clone());
             serve(&app, &call, &client, session, &plan, &mut outcome, &out).await
@@ -102,9 +107,41 @@ pub(crate) async fn run(app: Arc<App>, call: Call, client: Client, out: Out) {
     }
 }
 
-/// Measures and decides, without sending anything but a count.
-pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) -> Result<Plan, Refused> {
+/// Decides, and decides again once a backend has been loaded for the request: then it has told what it is.
+async fn settle(
+    app: &App,
+    call: &Call,
+    client: &Client,
+    session: u64,
+    outcome: &mut Outcome,
+    out: &Out,
+) -> Result<Plan, Refused> {
     let arrival = app.sessions.arrive(session, app.now());
+    let mut rounds = 0;
+    loop {
+        let plan = plan(app, call, client, session, arrival).await?;
+        let Some(backend) = loader::first_to_load(&plan).filter(|_| rounds < MOST_LOADS) else {
+            return Ok(plan);
+        };
+        match loader::until_there(app, client, backend, out).await {
+            Ok(waited) => outcome.waited += waited,
+            Err(NotThere::Elsewhere) => {}
+            Err(NotThere::Refused(error)) => {
+                return Err(Refused { error, measured: Some(plan.measured) });
+            }
+        }
+        rounds += 1;
+    }
+}
+
+/// Measures and decides, without sending anything but a count.
+pub(crate) async fn plan(
+    app: &App,
+    call: &Call,
+    client: &Client,
+    session: u64,
+    arrival: Arrival,
+) -> Result<Plan, Refused> {
     if let Arrival::Loops(circle, limit) = arrival {
         let (count, seconds) = (limit.count, limit.within.as_secs());
         let error = match circle {
@@ -124,8 +161,12 @@ pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) 
         return Err(ApiError::may_not_swap(call.model.as_deref()).into());
     }
     let carries = |backend: &Arc<Backend>| app.admission.load(backend.name());
-    let backend_facts: Vec<BackendFacts> =
-        backends.iter().map(|backend| BackendFacts { load: carries(backend), ..backend.facts() }).collect();
+    let may_load = loader::may_load(app, client);
+    let facts = |backend: &Arc<Backend>| {
+        let loaded = app.loaded(backend, may_load);
+        BackendFacts { load: carries(backend), loaded, ..backend.facts() }
+    };
+    let backend_facts: Vec<BackendFacts> = backends.iter().map(facts).collect();
     let exact_above = app.config.cliffs.exact_above();
     let measured = measure(call, &app.vocabularies, model, &backends, &backend_facts, exact_above).await;
     let outline = call.request.as_deref().map(|request| app.prefixes.outline(request)).unwrap_or_default();
@@ -165,6 +206,14 @@ pub(crate) async fn plan(app: &App, call: &Call, client: &Client, session: u64) 
             ApiError::context_length_exceeded(tokens, limit, Some(why))
         }
         Some(Unserved::NoImages) => ApiError::images_not_supported(),
+        Some(Unserved::MayNotLoad) if client.may_swap => ApiError::not_for_background(call.model.as_deref()),
+        Some(Unserved::MayNotLoad) => ApiError::may_not_swap(call.model.as_deref()),
+        Some(Unserved::LoadFailed { again }) => {
+            let failed = decision.refusals.iter().find(|(_, why)| *why == Refusal::LoadFailed { again });
+            let backend = failed.map_or(&backends[0], |(index, _)| &backends[*index]);
+            let trouble = app.loader.as_ref().map(|loader| loader.trouble(backend)).unwrap_or_default();
+            ApiError::load_failed(backend.name(), &trouble, again)
+        }
         None => return Ok(Plan { facts, measured, backends, backend_facts, decision, outline }),
     };
     Err(Refused { error, measured: Some(measured) })
@@ -248,13 +297,23 @@ async fn serve(
     let ask_usage = app.config.answer.ask_usage || client.usage == Usage::Always;
     let mut retry = Retry::new(app, call, plan);
     while let Some(next) = retry.next().await {
+        let first = plan.decision.choices[next[0]].candidate.backend;
+        match loader::until_there(app, client, &plan.backends[first], out).await {
+            Ok(waited) => outcome.waited += waited,
+            Err(NotThere::Elsewhere) => {
+                retry.cannot_load(next[0]);
+                continue;
+            }
+            Err(NotThere::Refused(error)) => return Err(error),
+        }
         let (nth, grant, permit) = admission::admit(app, call, client, plan, &next, out).await?;
-        if !retry.is_open(nth) {
+        let choice = &plan.decision.choices[nth];
+        let backend = &plan.backends[choice.candidate.backend];
+        let stays = app.loader.as_ref().is_none_or(|loader| loader.admits(backend));
+        if !stays || !retry.is_open(nth) {
             // Something happened to that backend while the request waited for it.
             continue;
         }
-        let choice = &plan.decision.choices[nth];
-        let backend = &plan.backends[choice.candidate.backend];
         let mut sentence = plan.decision.sentence(nth, &plan.facts, &plan.backend_facts);
         if grant.waited > WORTH_TELLING {
             sentence = format!("{sentence}; {grant}");
@@ -319,6 +378,13 @@ async fn serve(
                 if failover::is_silence(failure.fault) {
                     backend.let_go().await;
                 }
+                if may_be_taken_away(failure.fault)
+                    && let Some(loader) = &app.loader
+                    && loader.was_taken_away(backend).await
+                {
+                    retry.was_taken_away(failure, choice.candidate.backend);
+                    continue;
+                }
                 if let Tried::Final = retry.failed(choice.candidate.backend, failure) {
                     break;
                 }
@@ -326,4 +392,9 @@ async fn serve(
         }
     }
     Err(retry.error())
+}
+
+/// Faults that the end of a backend explains which somebody unloads.
+fn may_be_taken_away(fault: Fault) -> bool {
+    matches!(fault, Fault::Unreachable | Fault::ConnectionLost | Fault::Stopping | Fault::ModelUnknown)
 }

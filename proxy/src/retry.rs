@@ -162,6 +162,18 @@ impl<'a> Retry<'a> {
         Some(wait)
     }
 
+    /// A choice's backend could not be loaded.
+    pub(crate) fn cannot_load(&mut self, nth: usize) {
+        self.spent[nth] = true;
+    }
+
+    /// The backend was unloaded under the request: that is no fault of either, but not without an end.
+    pub(crate) fn was_taken_away(&mut self, failure: Failure, backend: usize) {
+        self.attempts += 1;
+        self.debt.was_read |= failover::was_read(failure.fault);
+        self.failures.push((backend, failure));
+    }
+
     async fn until_one_has_loaded(&self) {
         let choices = &self.plan.decision.choices;
         let waiting = self.loading.iter().map(|nth| {

@@ -19,6 +19,7 @@ mod harness;
 mod house;
 mod liveness;
 mod moving;
+mod loading;
 mod probing;
 mod repair_corpus;
 mod repairing;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Busy, Index, Job, Loadable, Offer, Presence, Rules, Standing, Ticket};
+use super::{Busy, Ended, Index, Job, Loadable, Offer, Presence, Rules, Standing, Ticket};
 
 /// After a load that failed; doubled with each further failure, up to [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_secs(60);
@@ -276,10 +276,10 @@ impl Cards {
     }
 
     /// How the job ended.
-    pub fn done(&mut self, well: bool, now: Duration) {
+    pub fn done(&mut self, ended: Ended, now: Duration) {
         let Some(Doing { job, begun }) = self.doing.take() else { return };
         let spot = &mut self.spots[job.target];
-        if well {
+        if ended == Ended::Loaded {
             let took = now.saturating_sub(begun);
             // The last load tells as much as all before it: caches of the system make the second one faster.
             spot.learned = Some(spot.learned.map_or(took, |learned| (learned + took) / 2));
@@ -289,7 +289,11 @@ impl Cards {
             let times = spot.failed.map_or(0, |failed| failed.times).saturating_add(1);
             spot.failed = Some(Failed { at: now, times });
             spot.is(Presence::Away, now);
-            if !job.back {
+            if ended == Ended::NotBegun {
+                for victim in &job.stop {
+                    self.spots[*victim].is(Presence::There, now);
+                }
+            } else if !job.back {
                 self.back = job.stop;
             }
         }
@@ -315,7 +319,12 @@ impl Cards {
         targets
     }
 
-    /// Two backends that cannot be there together.
+    /// Whether two backends cannot be there together.
+    #[must_use]
+    pub fn excludes(&self, one: Index, other: Index) -> bool {
+        one.max(other) < self.spots.len() && self.exclude(one, other)
+    }
+
     pub(super) fn exclude(&self, one: Index, other: Index) -> bool {
         let (cards, others) = (&self.spots[one].backend.cards, &self.spots[other].backend.cards);
         one != other

@@ -87,6 +87,17 @@ pub struct Job {
     pub back: bool,
 }
 
+/// How a job ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The target is ready.
+    Loaded,
+    /// It is not, and who was there before may be gone.
+    Failed,
+    /// It is not, and nobody was stopped.
+    NotBegun,
+}
+
 /// What a backend has to offer to a request that arrives now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {

@@ -4,7 +4,9 @@ mod properties;
 
 use std::time::Duration;
 
-use switchback_policies::loading::{Busy, Cards, Job, Loadable, Offer, Presence, Rules, Standing, Ticket};
+use switchback_policies::loading::{
+    Busy, Cards, Ended, Job, Loadable, Offer, Presence, Rules, Standing, Ticket,
+};
 
 const LOAD: u64 = 100;
 
@@ -91,7 +93,7 @@ fn one_that_nobody_has_used_for_as_long_as_a_load_takes_goes_at_once() {
     cards.wish(Ticket(1), 1, true, seconds(59)).unwrap();
     assert_eq!(cards.next(seconds(59)), None);
     assert_eq!(cards.next(seconds(60)), load(1, &[0]), "idle for the 60 s of the rules");
-    cards.done(true, seconds(65));
+    cards.done(Ended::Loaded, seconds(65));
     // It loads within 5 s, so an unused one goes after 5 s.
     cards.seen(0, Presence::There, seconds(70));
     cards.seen(1, Presence::Away, seconds(70));
@@ -138,7 +140,7 @@ fn who_wants_the_same_goes_together_and_the_oldest_wish_is_next() {
     }
     assert_eq!(cards.next(seconds(110)), load(1, &[0]));
     assert_eq!(cards.next(seconds(111)), None, "never two");
-    cards.done(true, seconds(210));
+    cards.done(Ended::Loaded, seconds(210));
     let standing = |ticket| cards.standing(Ticket(ticket), seconds(210));
     assert_eq!((standing(1), standing(3)), (Standing::Go, Standing::Go));
     assert!(matches!(standing(2), Standing::Waits { before: 1, .. }));
@@ -166,20 +168,20 @@ fn after_a_failure_the_last_good_one_comes_back_once_and_the_failed_one_is_left_
     let mut cards = one_card();
     cards.wish(Ticket(1), 1, true, seconds(100)).unwrap();
     assert_eq!(cards.next(seconds(100)), load(1, &[0]));
-    cards.done(false, seconds(150));
+    cards.done(Ended::Failed, seconds(150));
     assert_eq!(cards.standing(Ticket(1), seconds(150)), Standing::Failed(seconds(60)));
     cards.forget(Ticket(1));
     assert_eq!(cards.next(seconds(150)), Some(Job { target: 0, stop: vec![], back: true }));
-    cards.done(true, seconds(200));
+    cards.done(Ended::Loaded, seconds(200));
     assert_eq!(cards.offer(1, true, seconds(200)), Offer::Failed(seconds(10)));
     assert_eq!(cards.wish(Ticket(2), 1, true, seconds(200)), Err(Standing::Failed(seconds(10))));
     cards.wish(Ticket(3), 1, true, seconds(300)).unwrap();
     assert_eq!(cards.next(seconds(300)), load(1, &[0]));
-    cards.done(false, seconds(310));
+    cards.done(Ended::Failed, seconds(310));
     assert_eq!(cards.offer(1, true, seconds(310)), Offer::Failed(seconds(120)));
     // The way back fails, too: nothing more is tried by itself.
     assert!(cards.next(seconds(311)).is_some_and(|job| job.back));
-    cards.done(false, seconds(320));
+    cards.done(Ended::Failed, seconds(320));
     assert_eq!(cards.next(seconds(321)), None);
 }
 
@@ -188,11 +190,22 @@ fn a_swapper_that_rolls_back_by_itself_is_believed() {
     let mut cards = one_card();
     cards.wish(Ticket(1), 1, true, seconds(100)).unwrap();
     cards.next(seconds(100)).unwrap();
-    cards.done(false, seconds(150));
+    cards.done(Ended::Failed, seconds(150));
     cards.forget(Ticket(1));
     cards.seen(0, Presence::There, seconds(150));
     assert_eq!(cards.next(seconds(150)), None);
     assert!(cards.admits(0));
+}
+
+#[test]
+fn a_load_that_never_began_has_taken_nothing_away() {
+    let mut cards = one_card();
+    cards.wish(Ticket(1), 1, true, seconds(100)).unwrap();
+    cards.next(seconds(100)).unwrap();
+    cards.done(Ended::NotBegun, seconds(101));
+    assert!(cards.admits(0));
+    assert_eq!(cards.standing(Ticket(1), seconds(101)), Standing::Failed(seconds(60)));
+    assert_eq!(cards.next(seconds(101)), None);
 }
 
 #[test]
@@ -247,11 +260,11 @@ fn the_expected_time_is_that_of_loads_that_were_seen_behind_what_is_ahead() {
     assert_eq!(after(&cards, 1, 1030), 70);
     assert_eq!(after(&cards, 1, 1500), 10, "late: a tenth of it still");
     assert_eq!(after(&cards, 0, 1030), 70 + 300 + LOAD, "it is loaded for somebody, who may use it");
-    cards.done(true, seconds(1040));
+    cards.done(Ended::Loaded, seconds(1040));
     cards.forget(Ticket(1));
     cards.wish(Ticket(2), 0, true, seconds(1200)).unwrap();
     cards.next(seconds(1200)).unwrap();
-    cards.done(true, seconds(1300));
+    cards.done(Ended::Loaded, seconds(1300));
     assert_eq!(after(&cards, 1, 2000), 40, "learned");
 }
 

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use switchback_policies::loading::{Busy, Cards, Job, Presence, Rules, Standing, Ticket};
+use switchback_policies::loading::{Busy, Cards, Ended, Job, Presence, Rules, Standing, Ticket};
 
 use super::{cards_under, seconds};
 
@@ -73,7 +73,7 @@ impl Rig {
     fn ends(&mut self, well: bool) {
         let Some((job, _)) = self.job.take() else { return };
         self.there[job.target] = well;
-        self.cards.done(well, seconds(self.now));
+        self.cards.done(if well { Ended::Loaded } else { Ended::Failed }, seconds(self.now));
         self.look();
     }
 

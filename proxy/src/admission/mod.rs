@@ -14,7 +14,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use switchback_policies::admission::{Answer, Ask, Event, Gate, Grant, Refusal, Rules, Ticket, Why};
 use switchback_policies::facts::Load;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
 
 pub(crate) use self::ask::{admit, offer};
@@ -26,6 +26,8 @@ pub(crate) struct WaitingRoom {
     /// When the gate wants to be told that time has passed.
     wake_at: watch::Sender<Option<Instant>>,
     opened: Instant,
+    /// Somebody has left: who waits for a backend to be empty looks again.
+    pub(crate) left: Arc<Notify>,
 }
 
 #[derive(Debug)]
@@ -39,7 +41,12 @@ struct Inner {
 impl WaitingRoom {
     pub(crate) fn new(rules: Rules) -> Arc<Self> {
         let inner = Inner { gate: Gate::new(rules), waiting: HashMap::new(), next: 0 };
-        Arc::new(Self { inner: Mutex::new(inner), wake_at: watch::Sender::default(), opened: Instant::now() })
+        Arc::new(Self {
+            inner: Mutex::new(inner),
+            wake_at: watch::Sender::default(),
+            opened: Instant::now(),
+            left: Arc::default(),
+        })
     }
 
     pub(crate) fn set_rules(&self, rules: Rules) {
@@ -152,6 +159,7 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.room.apply(Event::Leaves(self.ticket));
+        self.room.left.notify_one();
     }
 }
 

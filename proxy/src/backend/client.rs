@@ -115,6 +115,11 @@ pub(crate) async fn send(
     Ok(Reply { head, body: ReplyBody { connection: open.then_some(connection), incoming } })
 }
 
+/// Whether anybody accepts connections there.
+pub(crate) async fn listens(connector: &dyn Connect, at: &Authority, within: Duration) -> bool {
+    matches!(tokio::time::timeout(within, connector.connect(at)).await, Ok(Ok(_)))
+}
+
 impl ReplyBody {
     /// The next bytes; `None` at the proper end of the body.
     pub(crate) async fn next(&mut self) -> Option<Result<Bytes, hyper::Error>> {

@@ -126,7 +126,7 @@ impl Backend {
     }
 
     /// It died of this, or beside it.
-    fn learn(&self, witnessed: Witnessed) {
+    pub(super) fn learn(&self, witnessed: Witnessed) {
         self.died.store(true, Ordering::Relaxed);
         *self.died_at.lock() = Some(Instant::now());
         self.pulse.doubt();
@@ -141,8 +141,12 @@ impl Backend {
         }
     }
 
-    /// A connection was lost lately: whether that was a death is what the probe tells.
+    /// A connection was lost lately: whether that was a death is what the probe tells. Of one that is loaded and unloaded its
+    /// loader has to say first whether it was taken away.
     pub(super) fn judge_loss(&self, probe: Probe) {
+        if probe != Probe::Ready && self.asks_loader() {
+            return;
+        }
         let lost = match probe {
             Probe::TimedOut => None,
             Probe::Ready | Probe::Loading | Probe::Gone | Probe::Dead => self.lost.lock().take(),

@@ -8,6 +8,7 @@ pub(crate) mod decode;
 pub(crate) mod headers;
 mod learn;
 mod open;
+mod presence;
 pub(crate) mod probe;
 pub(crate) mod pulse;
 
@@ -33,6 +34,7 @@ use tokio::time::Instant;
 use self::client::{ClientError, Connect, Reply};
 use self::open::{OpenRequests, Witnessed};
 pub(crate) use self::open::{Place, Work};
+use self::presence::Attended;
 pub(crate) use self::probe::{Found, Load};
 use self::pulse::Pulse;
 use crate::admission::Permit;
@@ -68,6 +70,8 @@ pub(crate) struct Backend {
     /// Prompts that it read because another backend had failed.
     pub(crate) debt: Mutex<Ledger>,
     health: watch::Sender<Health>,
+    /// Its loader; `None`: it has none.
+    attended: RwLock<Option<Attended>>,
     connector: Arc<dyn Connect>,
     connect_within: Duration,
     /// Changes of it are worth a line in the log.
@@ -98,6 +102,7 @@ impl Backend {
             doubt: Notify::new(),
             debt: Mutex::default(),
             health: watch::Sender::new(Health::default()),
+            attended: RwLock::default(),
             connector,
             connect_within,
             announced: true,
@@ -238,6 +243,7 @@ impl Backend {
                 .filter(|chunk| *chunk > 0),
             load: facts::Load::default(),
             state: self.state(),
+            loaded: facts::Loaded::Yes,
             images: self
                 .config
                 .images

@@ -2,6 +2,7 @@
 //! of themselves, and which prompt lengths go where.
 
 mod counts;
+mod loads;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -41,8 +42,10 @@ pub(super) async fn run(file: Option<PathBuf>) -> Result<(), Failed> {
         count => format!("{count} keys"),
     };
     say(format_args!("{whence}\nlistens on {}, {keys}\n", server.listen));
+    loads::tell(&app);
     for backend in app.fleet.all() {
         tell_backend(backend);
+        loads::tell_backend(backend);
         if let Some(caution) = no_engine(backend).await {
             say(format_args!("    caution: {caution}"));
         }
@@ -210,6 +213,7 @@ fn tell_routes(app: &App, whose: &str, positions: &[usize]) {
         .at(positions)
         .iter()
         // What goes where when all are there: who is down now is told above.
+        // Facts of their own do not say that one has to be loaded.
         .map(|backend| BackendFacts { state: BackendState::Up, ..backend.facts() })
         .collect();
     // Without the room that some clients need for their compaction call: whose it is does not show here.

@@ -13,6 +13,7 @@ mod log;
 mod long_prompt;
 mod lost;
 mod silent;
+mod swap;
 mod wire;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -111,6 +112,7 @@ pub(super) async fn run(args: DemoArgs) -> Result<(), Failed> {
         ("the silent engine", silent::run().await?),
         ("the file beside a chat", freeze::run(&stage).await?),
         ("lost calls", lost::run(&stage).await?),
+        ("the swap", swap::run(args.speed).await?),
     ];
     let missed: Vec<&str> = points.iter().filter(|(_, made)| !made).map(|(name, _)| *name).collect();
     if !missed.is_empty() {

@@ -49,6 +49,7 @@ pub(super) async fn run(file: Option<PathBuf>, args: ExplainArgs) -> Result<(), 
     };
     let connector: Arc<dyn Connect> = if args.live { Arc::new(Tcp) } else { Arc::new(Nobody) };
     let app = App::new(config, connector);
+    let app = if args.live { app } else { app.with_all_loaded() };
     app.vocabularies.loaded().await;
     if args.live {
         app.probe_all().await;
@@ -60,7 +61,8 @@ pub(super) async fn run(file: Option<PathBuf>, args: ExplainArgs) -> Result<(), 
     };
     tell_client(&client);
     let session = app.sessions.key(&call, client.conversation.as_deref());
-    match pipeline::plan(&app, &call, &client, session).await {
+    let arrival = app.sessions.arrive(session, app.now());
+    match pipeline::plan(&app, &call, &client, session, arrival).await {
         Ok(plan) => tell_plan(&plan),
         Err(Refused { error, .. }) => {
             say(format_args!("refused    {}", error.message()));

@@ -6,12 +6,17 @@ use switchback_parsers::needs::Need;
 use switchback_parsers::tool_call::format_names;
 
 use super::check::{nearest, switches};
-use super::{Backend, Limits, file, secret};
+use super::{Backend, Limits, file, loader, secret};
 use crate::edits::Switch;
 use crate::preset::{self, Preset};
 
 /// Checks the `nth` entry, counted from 1; `None` if it cannot even be reached.
-pub(super) fn check(nth: usize, written: file::Backend, complaints: &mut Vec<String>) -> Option<Backend> {
+pub(super) fn check(
+    nth: usize,
+    written: file::Backend,
+    loader: Option<&loader::Written>,
+    complaints: &mut Vec<String>,
+) -> Option<Backend> {
     let known = written.preset.as_deref().map(|slug| (slug, preset::get(slug)));
     let preset: Option<&'static Preset> = known.and_then(|(_, preset)| preset);
     // `vllm/dual` is called `dual` if nobody names it.
@@ -114,6 +119,14 @@ pub(super) fn check(nth: usize, written: file::Backend, complaints: &mut Vec<Str
         }
         None => None,
     };
+    let said = loader::Said {
+        gpus: written.gpus,
+        load: written.load,
+        preset,
+        model: written.model.as_deref(),
+        engine: engine.or(preset.map(|preset| preset.engine)),
+    };
+    let load = loader::load(loader, said, &mut complain);
     let url = written.url.or(preset.map(|preset| format!("http://127.0.0.1:{}", preset.port)));
     let Some(url) = url else {
         if unknown_preset {
@@ -147,6 +160,7 @@ pub(super) fn check(nth: usize, written: file::Backend, complaints: &mut Vec<Str
             images: written.images,
             streamed_required: written.streamed_required.map(Into::into).unwrap_or_default(),
             key,
+            load,
             name,
         }),
         Err(problem) => {
@@ -157,7 +171,7 @@ pub(super) fn check(nth: usize, written: file::Backend, complaints: &mut Vec<Str
 }
 
 /// Host and port, and the path before `/v1`. People paste base URLs with and without `/v1`; both mean the same.
-fn address(url: &str) -> Result<(Authority, String), &'static str> {
+pub(super) fn address(url: &str) -> Result<(Authority, String), &'static str> {
     let uri: Uri = url.trim().parse().map_err(|_| "not a url")?;
     match uri.scheme_str() {
         Some("http") => {}

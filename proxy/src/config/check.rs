@@ -13,7 +13,7 @@ use switchback_policies::session::LoopLimit;
 
 use super::{
     Answer, Backend, ClientRule, Config, Failover, Key, Model, Probe, Repair, Server, backend, client, file,
-    secret,
+    loader, secret,
 };
 use crate::cliffs;
 use crate::edits::Switch;
@@ -94,6 +94,7 @@ pub(super) fn defaults() -> Config {
         cliffs: cliffs(file.cliffs, Path::new(""), file.failover.death_is_overflow_above),
         answer: answer(&file.answer, &mut none),
         probe: Probe { interval: file.probe.interval, timeout: file.probe.timeout },
+        loader: None,
     }
 }
 
@@ -117,7 +118,7 @@ pub(super) fn check(file: file::File, base: &Path) -> Result<Config, Vec<String>
     let server = server(file.server, base, &mut complaints);
     let backends: Vec<Backend> = (1..)
         .zip(file.backend)
-        .filter_map(|(nth, written)| backend::check(nth, written, &mut complaints))
+        .filter_map(|(nth, written)| backend::check(nth, written, file.loader.as_ref(), &mut complaints))
         .collect();
     repeated(backends.iter().map(|backend| backend.name.as_str()), "[[backend]] name", &mut complaints);
     let models: Vec<Model> =
@@ -149,6 +150,11 @@ pub(super) fn check(file: file::File, base: &Path) -> Result<Config, Vec<String>
     if file.probe.interval.is_zero() || file.probe.timeout.is_zero() {
         complaints.push("[probe] interval and timeout must be above 0".to_owned());
     }
+    let loader =
+        file.loader.and_then(|written| loader::check(&written, file.admission.queue, &mut complaints));
+    if let Some(loader) = &loader {
+        loader::together(loader, &backends, &mut complaints);
+    }
     let probe = Probe { interval: file.probe.interval, timeout: file.probe.timeout };
     match server {
         Some(server) if complaints.is_empty() => Ok(Config {
@@ -165,6 +171,7 @@ pub(super) fn check(file: file::File, base: &Path) -> Result<Config, Vec<String>
             cliffs,
             answer,
             probe,
+            loader,
         }),
         _ => Err(complaints),
     }
@@ -225,6 +232,7 @@ fn meant(written: file::Server, keys: Vec<Key>, listen: SocketAddr) -> Server {
     Server {
         listen,
         keys,
+        keys_env: written.api_keys_env,
         keys_file: None,
         open: written.open,
         allowed_origins: written.allowed_origins,

@@ -11,7 +11,7 @@ use switchback_parsers::needs::Need;
 use switchback_policies::admission::Rules;
 use switchback_policies::{client, demand, facts};
 
-use super::words;
+use super::{loader, words};
 
 mod entry;
 
@@ -32,6 +32,7 @@ pub(super) struct File {
     pub(super) cliffs: Cliffs,
     pub(super) answer: Answer,
     pub(super) probe: Probe,
+    pub(super) loader: Option<loader::Written>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -103,6 +104,8 @@ pub(super) struct Backend {
     pub(super) images: Option<bool>,
     pub(super) streamed_required: Option<StreamedRequired>,
     pub(super) api_key_env: Option<String>,
+    pub(super) gpus: Option<Vec<u32>>,
+    pub(super) load: Option<loader::WrittenLoad>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -7,6 +7,7 @@ mod backend;
 mod check;
 mod client;
 mod file;
+mod loader;
 mod read;
 mod secret;
 mod words;
@@ -30,6 +31,7 @@ use crate::preset::Preset;
 pub(crate) use check::nearest;
 pub(crate) use client::{ClientRule, Sampling};
 pub(crate) use file::ModelName;
+pub(crate) use loader::{Commands, Driver, Load, Loader, Service, Way};
 pub(crate) use secret::{Key, Secret, which};
 
 /// A checked configuration.
@@ -51,6 +53,8 @@ pub struct Config {
     pub(crate) cliffs: cliffs::Settings,
     pub(crate) answer: Answer,
     pub(crate) probe: Probe,
+    /// Who brings backends onto their cards; `None`: they are there or not by themselves.
+    pub(crate) loader: Option<Loader>,
 }
 
 /// Where and how the proxy listens.
@@ -59,6 +63,8 @@ pub(crate) struct Server {
     pub(crate) listen: SocketAddr,
     /// Empty: no key is asked for.
     pub(crate) keys: Vec<Key>,
+    /// The variable of the environment that keys were read from.
+    pub(crate) keys_env: Option<String>,
     /// Where keys were read from, besides the environment.
     pub(crate) keys_file: Option<PathBuf>,
     /// Serve every Host name and listen beyond loopback although no keys are set.
@@ -114,6 +120,8 @@ pub(crate) struct Backend {
     /// What becomes of calls that are required of its streams.
     pub(crate) streamed_required: StreamedRequired,
     pub(crate) key: Option<Secret>,
+    /// How it is brought onto its cards; `None`: it is there or not by itself.
+    pub(crate) load: Option<Load>,
 }
 
 impl Backend {
@@ -144,6 +152,7 @@ impl Backend {
             images: None,
             streamed_required: StreamedRequired::Pass,
             key: None,
+            load: None,
         }
     }
 }

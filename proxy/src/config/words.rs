@@ -15,6 +15,11 @@ pub(super) fn duration<'de, D: Deserializer<'de>>(input: D) -> Result<Duration, 
     })
 }
 
+/// The same where a key may be absent.
+pub(super) fn some_duration<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Duration>, D::Error> {
+    duration(input).map(Some)
+}
+
 /// `"512KiB"`, `"64MiB"`, `"1GiB"`, the same with `KB`, `MB`, `GB` (thousands), or bytes as a number.
 pub(super) fn size<'de, D: Deserializer<'de>>(input: D) -> Result<usize, D::Error> {
     input.deserialize_any(Words {

@@ -62,6 +62,7 @@ pub(crate) struct Metrics {
     again: Family<BackendLabels, Counter>,
     ahead: Family<BackendLabels, Counter>,
     correction: Family<BackendLabels, Gauge>,
+    loads: Family<OutcomeLabels, Counter>,
     up: Family<BackendLabels, Gauge>,
     needs_restart: Family<BackendLabels, Gauge>,
 }
@@ -95,6 +96,7 @@ impl Metrics {
             drift: Family::default(),
             again: Family::default(),
             ahead: Family::default(),
+            loads: Family::default(),
             up: Family::default(),
             needs_restart: Family::default(),
         };
@@ -105,6 +107,7 @@ impl Metrics {
             metrics.requests.clone(),
         );
         registry.register("backend_faults", "Failed attempts, by backend and fault", metrics.faults.clone());
+        registry.register("loads", "Loads of backends that ended, by outcome", metrics.loads.clone());
         registry.register("requests_in_flight", "Requests that have not ended", metrics.in_flight.clone());
         registry.register(
             "request_duration_seconds",
@@ -228,6 +231,13 @@ impl Metrics {
         let labels = CountLabels { backend: backend.to_owned(), agrees: agrees.to_string() };
         self.counts.get_or_create(&labels).inc();
         self.correction.get_or_create(&BackendLabels { backend: backend.to_owned() }).set(correction);
+    }
+
+    /// A load of a backend has ended.
+    pub(crate) fn loaded(&self, backend: &str, well: bool) {
+        let outcome = if well { "loaded" } else { "failed" };
+        let labels = OutcomeLabels { backend: backend.to_owned(), outcome: outcome.to_owned() };
+        self.loads.get_or_create(&labels).inc();
     }
 
     /// A backend reads a prompt that another may have read.

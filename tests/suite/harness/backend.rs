@@ -241,7 +241,7 @@ impl Backend {
     }
 }
 
-async fn read_request(pipe: &mut DuplexStream) -> Option<Seen> {
+pub(super) async fn read_request(pipe: &mut DuplexStream) -> Option<Seen> {
     let mut bytes = Vec::new();
     loop {
         if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {

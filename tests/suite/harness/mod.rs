@@ -5,6 +5,7 @@
 
 mod backend;
 mod client;
+mod swapper;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -15,11 +16,13 @@ use switchback::{Config, Connect, Connecting, Service};
 
 pub(crate) use self::backend::{Backend, Reply, Step, delta, finish, reasoning, role};
 pub(crate) use self::client::{Answer, Client, request};
+pub(crate) use self::swapper::Swapper;
 
 /// Everything at once.
 pub(crate) struct World {
     service: Arc<Service>,
     backends: Arc<HashMap<String, Arc<Backend>>>,
+    text: String,
 }
 
 impl World {
@@ -42,20 +45,53 @@ impl World {
 
     /// A proxy with a whole configuration; its backends' hosts become scripted backends.
     pub(crate) fn configured(text: &str) -> Self {
-        let config = Config::parse(text, Path::new(".")).expect("a configuration that makes sense");
         let hosts = text.lines().filter_map(|line| line.strip_prefix("url = \"http://"));
         let backends: HashMap<String, Arc<Backend>> = hosts
             .map(|host| host.trim_end_matches('"').to_owned())
             .map(|host| (host.clone(), Backend::new(&host)))
             .collect();
+        Self::over(text, backends, None)
+    }
+
+    fn over(text: &str, backends: HashMap<String, Arc<Backend>>, swapper: Option<Arc<Swapper>>) -> Self {
+        let config = Config::parse(text, Path::new(".")).expect("a configuration that makes sense");
         let backends = Arc::new(backends);
-        let service = Arc::new(Service::new(config, Arc::new(Pipes(backends.clone()))));
-        Self { service, backends }
+        let pipes = Pipes { backends: backends.clone(), swapper };
+        let service = Arc::new(Service::new(config, Arc::new(pipes)));
+        Self { service, backends, text: text.to_owned() }
+    }
+
+    /// One card for the named backends, each with a window, a model of its own name, and a place in the model `m`; a
+    /// model-switch brings them there. The first of them is there.
+    pub(crate) fn on_one_card(backends: &[(&str, u64)], more: &str) -> (Self, Arc<Swapper>) {
+        let mut text = String::new();
+        for (name, window) in backends {
+            text.push_str(&format!(
+                "[[backend]]\nname = \"{name}\"\nurl = \"http://{name}\"\nengine = \"vllm\"\nwindow = {window}\nmodel = \"{name}\"\n\
+                 load = {{ slug = \"{name}\", time = \"100s\" }}\n[[model]]\nname = \"only-{name}\"\nbackends = [\"{name}\"]\n"
+            ));
+        }
+        let names: Vec<String> = backends.iter().map(|(name, _)| format!("{name:?}")).collect();
+        let all = format!("[[model]]\nname = \"m\"\nbackends = [{}]\n", names.join(", "));
+        let text =
+            format!("{text}{all}[loader]\ndriver = \"model-switch\"\nurl = \"http://swapper\"\n{more}");
+        let backend = |(name, _): &(&str, u64)| ((*name).to_owned(), Backend::new(name));
+        let hosts: HashMap<String, Arc<Backend>> = backends.iter().map(backend).collect();
+        let swapper = Swapper::new(hosts.clone());
+        if let Some((first, _)) = backends.first() {
+            swapper.has(first);
+        }
+        (Self::over(&text, hosts, Some(swapper.clone())), swapper)
     }
 
     /// Changes the configuration.
     pub(crate) fn reload(&self, text: &str) {
         self.service.reload(Config::parse(text, Path::new(".")).expect("a configuration that makes sense"));
+    }
+
+    /// Changes the configuration by what is appended to it.
+    pub(crate) fn reload_with(&self, more: &str) {
+        self.reload(&format!("{}{more}", self.text));
     }
 
     /// A scripted backend.
@@ -97,13 +133,21 @@ impl World {
 
 /// Connects to scripted backends by host name.
 #[derive(Debug)]
-struct Pipes(Arc<HashMap<String, Arc<Backend>>>);
+struct Pipes {
+    backends: Arc<HashMap<String, Arc<Backend>>>,
+    /// Under the name `swapper`.
+    swapper: Option<Arc<Swapper>>,
+}
 
 impl Connect for Pipes {
     fn connect(&self, to: &Authority) -> Connecting {
-        let backend = self.0.get(to.host()).cloned();
+        let backend = self.backends.get(to.host()).cloned();
+        let swapper = self.swapper.clone().filter(|_| to.host() == "swapper");
         Box::pin(async move {
             let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+            if let Some(swapper) = swapper {
+                return swapper.accept().ok_or_else(refused);
+            }
             backend.ok_or_else(refused)?.accept().ok_or_else(refused)
         })
     }

@@ -73,6 +73,9 @@ pub(crate) async fn once(backend: &Backend, timeout: Duration) {
 
 /// Probes once, cheaply if any cheap probe is left and the backend was up; returns how many are left then.
 async fn probe(backend: &Backend, cheap: u32, timeout: Duration) -> u32 {
+    if backend.is_anothers_place() {
+        return 0;
+    }
     let mut ask = Ask::new(backend, Instant::now() + timeout);
     let known = backend.found.read().clone();
     let was_up = backend.state() == BackendState::Up;

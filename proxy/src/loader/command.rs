@@ -1,0 +1,171 @@
+//! Programs of the operator's that start and stop backends: `load = { start = […], stop = […], check = […] }`.
+//!
+//! `start` either ends with 0 when the start is under way, or is the server itself and stays; then it belongs to the proxy and
+//! ends with it. Each is a fixed list of words from the configuration: never a shell, never a word of a request.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use switchback_policies::loading::{Index, Job, Presence};
+use tokio::time::Instant;
+
+use super::driver::{AGAIN, Trouble};
+use super::process::{Process, program_is_there};
+use crate::backend::Backend;
+use crate::config::{Commands, Way};
+
+/// How long `check` may take.
+const CHECK: Duration = Duration::from_secs(10);
+
+/// How long `stop` may take, and after it the backend to be gone.
+const STOP: Duration = Duration::from_secs(60);
+
+/// What was started, by the name of its backend; and whose turn it is. Shared by all configurations, since a reload ends nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Processes {
+    running: Mutex<HashMap<String, Arc<Process>>>,
+    /// Held while something is loaded.
+    pub(super) turn: tokio::sync::Mutex<()>,
+    /// Variables of the environment that hold keys of clients.
+    without: Vec<String>,
+}
+
+impl Processes {
+    /// Nothing was started yet. `keys`: the variable of the environment that holds the clients' keys.
+    pub(crate) fn without(keys: Option<&str>) -> Self {
+        Self { without: keys.map(str::to_owned).into_iter().collect(), ..Self::default() }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Command {
+    backends: Vec<Arc<Backend>>,
+    processes: Arc<Processes>,
+}
+
+impl Command {
+    pub(super) fn new(backends: &[Arc<Backend>], processes: Arc<Processes>) -> Self {
+        Self { backends: backends.to_vec(), processes }
+    }
+
+    fn commands(&self, index: Index) -> Option<&Commands> {
+        match &self.backends.get(index)?.config.load.as_ref()?.way {
+            Way::Command(commands) => Some(commands),
+            Way::Slug { .. } | Way::Model { .. } | Way::Swap { .. } => None,
+        }
+    }
+
+    fn started(&self, index: Index) -> Option<Arc<Process>> {
+        self.processes.running.lock().get(self.backends[index].name()).cloned()
+    }
+
+    pub(super) async fn look(&self) -> Vec<Option<Presence>> {
+        let mut found = Vec::new();
+        for index in 0..self.backends.len() {
+            let check = self.commands(index).and_then(|commands| commands.check.as_deref());
+            found.push(match check {
+                None => None,
+                Some(check) if self.run(check, Instant::now() + CHECK).await.is_ok() => Some(Presence::There),
+                Some(_) => Some(Presence::Away),
+            });
+        }
+        found
+    }
+
+    pub(super) async fn load(&self, job: &Job, until: Instant) -> Result<(), Trouble> {
+        let start = self.commands(job.target).map(|commands| commands.start.as_slice()).unwrap_or_default();
+        if let Some(program) = start.first().filter(|program| !program_is_there(program)) {
+            let said = "the program of its start command is not there: see load in its [[backend]]";
+            return Err(Trouble::new(said, format!("there is no program {program}")).before());
+        }
+        for victim in &job.stop {
+            self.stop(*victim, until).await?;
+        }
+        // One that was there and hangs may still hold memory.
+        self.end(job.target).await;
+        let name = self.backends[job.target].name().to_owned();
+        let process = self.start(start)?;
+        self.processes.running.lock().insert(name, Arc::new(process));
+        Ok(())
+    }
+
+    fn start(&self, words: &[String]) -> Result<Process, Trouble> {
+        let started = Process::start(words, &self.processes.without);
+        started.map_err(|error| {
+            Trouble::new("its command cannot be started: see load in its [[backend]]", error)
+        })
+    }
+
+    /// Resolves if what was started has ended otherwise than well.
+    pub(super) async fn broke(&self, target: Index) -> Trouble {
+        let Some(process) = self.started(target) else { return std::future::pending().await };
+        let how = match process.end().await {
+            Ok(status) if status.success() => return std::future::pending().await,
+            Ok(status) => status.to_string(),
+            Err(error) => error,
+        };
+        Trouble::new(format!("its start command ended with {how}"), process.tail())
+    }
+
+    /// Takes away what is left of a start that failed.
+    pub(super) async fn clear(&self, target: Index) {
+        if let Some(stop) = self.commands(target).and_then(|commands| commands.stop.as_deref())
+            && let Err(detail) = self.run(stop, Instant::now() + STOP).await
+        {
+            tracing::warn!(
+                backend = self.backends[target].name(),
+                detail,
+                "what is left of it cannot be stopped"
+            );
+        }
+        self.end(target).await;
+    }
+
+    /// Ends what was started for this backend and still runs.
+    async fn end(&self, target: Index) {
+        let process = self.processes.running.lock().remove(self.backends[target].name());
+        if let Some(process) = process {
+            process.stop().await;
+        }
+    }
+
+    async fn stop(&self, victim: Index, until: Instant) -> Result<(), Trouble> {
+        let until = until.min(Instant::now() + STOP);
+        let backend = &self.backends[victim];
+        let stop = self.commands(victim).and_then(|commands| commands.stop.as_deref());
+        if let Some(stop) = stop {
+            self.run(stop, until).await.map_err(|detail| {
+                Trouble::new(format!("{} could not be stopped for it", backend.name()), detail)
+            })?;
+        }
+        let own = self.started(victim).is_some_and(|process| process.has_ended().is_none());
+        self.end(victim).await;
+        if stop.is_none() && !own {
+            // Whoever starts the next one takes this one down, or it was started by hand.
+            return Ok(());
+        }
+        while backend.listens().await {
+            if Instant::now() >= until {
+                let text = format!("{} was stopped for it and is still there", backend.name());
+                return Err(Trouble::new(text.clone(), text));
+            }
+            tokio::time::sleep(AGAIN / 4).await;
+        }
+        Ok(())
+    }
+
+    /// Runs a program to its end, which must be a good one.
+    async fn run(&self, words: &[String], until: Instant) -> Result<(), String> {
+        let process = Process::start(words, &self.processes.without)?;
+        let Ok(ended) = tokio::time::timeout_at(until, process.end()).await else {
+            process.stop().await;
+            return Err(format!("{} did not end in time; it wrote: {}", words.join(" "), process.tail()));
+        };
+        match ended? {
+            status if status.success() => Ok(()),
+            status => Err(format!("{} ended with {status}; it wrote: {}", words.join(" "), process.tail())),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! A program of the operator's in a process group of its own, so that whatever it has started ends with it.
+//!
+//! No shell, nothing of a request in its arguments, no input. Its output is read as long as it runs, and the last lines of
+//! it are kept for the log. Dropping it asks the whole group to stop.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::process::Command;
+use tokio::sync::watch;
+
+/// Bytes of output that are kept.
+const TAIL: usize = 4 << 10;
+
+/// Between the request to stop and the end by force.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// Whether a program is where it is looked for.
+pub(crate) fn program_is_there(program: &str) -> bool {
+    if program.contains('/') {
+        return Path::new(program).is_file();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// A running program.
+#[derive(Debug)]
+pub(super) struct Process {
+    group: Option<Pid>,
+    ended: watch::Receiver<Option<Result<ExitStatus, String>>>,
+    output: Arc<Mutex<VecDeque<u8>>>,
+}
+
+impl Process {
+    /// Starts a program: the first word, with the others as its arguments. `without`: variables of the environment that are
+    /// no business of its.
+    pub(super) fn start(words: &[String], without: &[String]) -> Result<Self, String> {
+        let Some((program, arguments)) = words.split_first() else { return Err("no program".to_owned()) };
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        for name in without {
+            command.env_remove(name);
+        }
+        let mut child = command.spawn().map_err(|error| format!("cannot start {program}: {error}"))?;
+        let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        let output = Arc::default();
+        tokio::spawn(keep_tail(child.stdout.take(), Arc::clone(&output)));
+        tokio::spawn(keep_tail(child.stderr.take(), Arc::clone(&output)));
+        let (sender, ended) = watch::channel(None);
+        tokio::spawn(async move {
+            let status = child.wait().await.map_err(|error| error.to_string());
+            sender.send_replace(Some(status));
+        });
+        Ok(Self { group, ended, output })
+    }
+
+    /// How it ended; `None`: it runs.
+    pub(super) fn has_ended(&self) -> Option<Result<ExitStatus, String>> {
+        self.ended.borrow().clone()
+    }
+
+    /// Waits for its end.
+    pub(super) async fn end(&self) -> Result<ExitStatus, String> {
+        let mut ended = self.ended.clone();
+        let status = ended.wait_for(Option::is_some).await;
+        // Whoever waits for it goes only with the runtime.
+        status
+            .ok()
+            .and_then(|status| status.clone())
+            .unwrap_or_else(|| Err("it is not waited for any more".to_owned()))
+    }
+
+    /// Asks the whole group to stop, and ends it by force if it does not.
+    pub(super) async fn stop(&self) {
+        self.signal(Signal::TERM);
+        if tokio::time::timeout(GRACE, self.end()).await.is_err() {
+            self.signal(Signal::KILL);
+            let _ = self.end().await;
+        }
+    }
+
+    /// The last lines that it wrote.
+    pub(super) fn tail(&self) -> String {
+        let mut output = self.output.lock();
+        let bytes = output.make_contiguous();
+        let text: String = bytes.utf8_chunks().map(|chunk| chunk.valid()).collect();
+        text.trim().to_owned()
+    }
+
+    fn signal(&self, signal: Signal) {
+        // Once it has been waited for, its number may be another's.
+        if let (Some(group), None) = (self.group, self.has_ended()) {
+            // It may just have ended.
+            let _ = kill_process_group(group, signal);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.signal(Signal::TERM);
+    }
+}
+
+async fn keep_tail(from: Option<impl AsyncRead + Unpin>, to: Arc<Mutex<VecDeque<u8>>>) {
+    let Some(mut from) = from else { return };
+    let mut piece = [0; 4096];
+    while let Ok(read @ 1..) = from.read(&mut piece).await {
+        let mut tail = to.lock();
+        tail.extend(&piece[..read]);
+        let surplus = tail.len().saturating_sub(TAIL);
+        tail.drain(..surplus);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<String> {
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_program_is_started_without_a_shell_and_its_last_words_are_kept() {
+        let process = Process::start(&words(&["printf", "%s", "$HOME; `id`"]), &[]).unwrap();
+        assert!(process.end().await.unwrap().success());
+        while process.tail().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(process.tail(), "$HOME; `id`");
+    }
+
+    #[tokio::test]
+    async fn output_without_an_end_is_read_and_only_its_tail_is_kept() {
+        let process = Process::start(&words(&["yes", "again"]), &[]).unwrap();
+        while process.tail().len() < TAIL - 10 {
+            tokio::task::yield_now().await;
+        }
+        process.stop().await;
+        assert!(process.tail().len() <= TAIL);
+    }
+
+    #[tokio::test]
+    async fn stopping_ends_what_the_program_has_started_too() {
+        let process = Process::start(&words(&["sh", "-c", "sleep 1000 & echo $!; wait"]), &[]).unwrap();
+        let child = loop {
+            match process.tail().parse::<i32>() {
+                Ok(child) => break Pid::from_raw(child).unwrap(),
+                Err(_) => tokio::task::yield_now().await,
+            }
+        };
+        assert!(rustix::process::test_kill_process(child).is_ok());
+        process.stop().await;
+        // It is its parent's parent that has to take note of its end.
+        while rustix::process::test_kill_process(child).is_ok() && !is_zombie(child) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn is_zombie(pid: Pid) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+        stat.is_ok_and(|stat| stat.contains(") Z "))
+    }
+
+    #[tokio::test]
+    async fn a_program_that_is_not_there_is_told_by_its_name() {
+        let error = Process::start(&words(&["no-such-program-of-switchback"]), &[]).unwrap_err();
+        assert!(error.starts_with("cannot start no-such-program-of-switchback: "), "{error}");
+    }
+
+    #[tokio::test]
+    async fn keys_of_clients_are_not_in_its_environment() {
+        let name = "CARGO_MANIFEST_DIR";
+        assert!(std::env::var(name).is_ok());
+        let process = Process::start(&words(&["printenv", name]), &[name.to_owned()]).unwrap();
+        assert_eq!(process.end().await.unwrap().code(), Some(1));
+    }
+}

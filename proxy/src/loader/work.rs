@@ -1,0 +1,210 @@
+//! The loader's one task: looks where backends are, asks the policy what is next, and carries that out.
+//!
+//! One job after the other, with the turn in hand that all configurations share. Where backends are is not looked at while one
+//! is loaded; requests meanwhile only enter and leave their wishes. Must never leave a job open.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use switchback_policies::facts::BackendState;
+use switchback_policies::loading::{Ended, Index, Job, Presence};
+use tokio::time::Instant;
+
+use super::Inner;
+use super::driver::{AGAIN, Trouble};
+use crate::backend::probe;
+
+/// The first pause between two looks whether a backend that is loaded is ready; it grows to [`AGAIN`].
+const SOON: Duration = Duration::from_millis(50);
+
+impl Inner {
+    pub(super) async fn run(self: Arc<Self>) {
+        let mut failing = false;
+        let mut last = Instant::now();
+        let mut look = true;
+        loop {
+            if look {
+                let well = self.look().await;
+                if well == failing {
+                    failing = !well;
+                    if well {
+                        tracing::info!(loader = %self.config.driver, "the loader answers again");
+                    }
+                }
+                last = Instant::now();
+            }
+            if let Some(job) = self.next() {
+                self.carry_out(&job).await;
+                look = true;
+                continue;
+            }
+            let pause = if self.cards.lock().is_waited_for() { AGAIN } else { self.probe.interval };
+            look = tokio::select! {
+                () = tokio::time::sleep_until(last + pause) => true,
+                () = self.bell.notified() => true,
+                () = self.admission.left.notified() => false,
+            };
+        }
+    }
+
+    /// Asks the driver where all are. False: it does not tell, and what was known stays.
+    pub(super) async fn look(&self) -> bool {
+        let told = self.driver.look().await;
+        let well = told.is_ok();
+        *self.trouble.lock() = told.as_ref().err().map(|trouble| trouble.detail.clone());
+        let told = match told {
+            Ok(told) => {
+                self.told.store(true, Ordering::Relaxed);
+                Some(told)
+            }
+            Err(trouble) if self.told.load(Ordering::Relaxed) => {
+                tracing::debug!(detail = trouble.detail, "{}", trouble.said);
+                None
+            }
+            Err(trouble) => {
+                if *self.looked.borrow() == 0 {
+                    tracing::warn!(detail = trouble.detail, "{}", trouble.said);
+                }
+                // Better what the probes find than nobody at all.
+                Some(vec![None; self.backends.len()])
+            }
+        };
+        if let Some(told) = told {
+            for (backend, _) in self.backends.iter().zip(&told).filter(|(_, told)| told.is_none()) {
+                if backend.probed() == BackendState::Unknown {
+                    probe::once(backend, self.probe.timeout).await;
+                }
+            }
+            self.take(&told);
+        }
+        self.looked.send_modify(|looks| *looks += 1);
+        well
+    }
+
+    fn take(&self, told: &[Option<Presence>]) {
+        let now = self.now();
+        let found = |index: Index| told.get(index).copied().flatten().unwrap_or_else(|| self.probed(index));
+        let found: Vec<Presence> = (0..self.backends.len()).map(found).collect();
+        let mut cards = self.cards.lock();
+        for (index, presence) in found.iter().enumerate() {
+            cards.seen(index, *presence, now);
+            let others = found
+                .iter()
+                .enumerate()
+                .any(|(other, presence)| *presence != Presence::Away && cards.excludes(index, other));
+            if *presence == Presence::Away && others {
+                // Another is in its place, so this was no flicker.
+                cards.seen(index, *presence, now);
+                self.backends[index].was_taken_away();
+            } else if *presence != Presence::Away {
+                self.backends[index].was_left_alone();
+            }
+        }
+        drop(cards);
+        self.publish();
+    }
+
+    /// Where a backend's own probes find it.
+    fn probed(&self, index: Index) -> Presence {
+        match self.backends[index].probed() {
+            BackendState::Up | BackendState::Draining | BackendState::Dead => Presence::There,
+            BackendState::Loading => Presence::Coming,
+            BackendState::Absent | BackendState::Unknown | BackendState::NotLoaded => Presence::Away,
+        }
+    }
+
+    /// Tells the backends and those who wait what has become true.
+    fn publish(&self) {
+        let cards = self.cards.lock();
+        for (index, backend) in self.backends.iter().enumerate() {
+            backend.on_presence(cards.presence(index));
+        }
+        drop(cards);
+        self.changed.send_modify(|changes| *changes += 1);
+    }
+
+    /// What is to be done now.
+    fn next(&self) -> Option<Job> {
+        let now = self.now();
+        let mut cards = self.cards.lock();
+        for (index, backend) in self.backends.iter().enumerate() {
+            let own = self.admission.load(backend.name()).running;
+            let busy = backend.busy(own);
+            cards.runs(index, busy, now);
+            if busy.others > 0 && !cards.admits(index) {
+                // It is to go: what others have there is worth a fresh look.
+                backend.look_again();
+            }
+        }
+        let job = cards.next(now);
+        drop(cards);
+        if job.is_some() {
+            self.publish();
+        }
+        job
+    }
+
+    async fn carry_out(&self, job: &Job) {
+        let backend = &self.backends[job.target];
+        let stopped: Vec<&str> = job.stop.iter().map(|index| self.backends[*index].name()).collect();
+        let why = if job.back { "it was there before a load that failed" } else { "requests wait for it" };
+        tracing::info!(backend = backend.name(), instead_of = stopped.join(", "), why, "loading a backend");
+        let begun = Instant::now();
+        // A former configuration's load may still be under way.
+        let turn = self.processes.turn.lock().await;
+        let until = Instant::now() + self.config.load_timeout;
+        let outcome = self.load(job, until).await;
+        if let Err(trouble) = &outcome {
+            if !trouble.before {
+                self.driver.clear(job.target).await;
+            }
+            self.troubles.lock()[job.target].clone_from(&trouble.said);
+            tracing::error!(
+                backend = backend.name(),
+                seconds = begun.elapsed().as_secs(),
+                detail = trouble.detail,
+                "loading failed: {}",
+                trouble.said
+            );
+        } else {
+            let seconds = begun.elapsed().as_secs_f64();
+            tracing::info!(backend = backend.name(), seconds, "backend is loaded");
+        }
+        drop(turn);
+        self.metrics.loaded(backend.name(), outcome.is_ok());
+        let ended = match &outcome {
+            Ok(()) => Ended::Loaded,
+            Err(Trouble { before: true, .. }) => Ended::NotBegun,
+            Err(_) => Ended::Failed,
+        };
+        self.cards.lock().done(ended, self.now());
+        self.publish();
+    }
+
+    async fn load(&self, job: &Job, until: Instant) -> Result<(), Trouble> {
+        let late = || {
+            let seconds = self.config.load_timeout.as_secs();
+            let text = format!("it was not ready within {seconds} s, the load_timeout of [loader]");
+            Trouble::new(text.clone(), text)
+        };
+        tokio::time::timeout_at(until, self.driver.load(job, until)).await.map_err(|_| late())??;
+        let backend = &self.backends[job.target];
+        let mut pause = SOON;
+        let ready = async {
+            loop {
+                probe::once(backend, self.probe.timeout).await;
+                if backend.probed() == BackendState::Up {
+                    break;
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(AGAIN);
+            }
+        };
+        tokio::select! {
+            () = ready => Ok(()),
+            trouble = self.driver.broke(job.target) => Err(trouble),
+            () = tokio::time::sleep_until(until) => Err(late()),
+        }
+    }
+}
