@@ -122,6 +122,64 @@ stall = \"long\"
 }
 
 #[test]
+fn a_loader_that_cannot_load_is_told_at_once_with_the_lines_and_the_way_out() {
+    let complaints = |text: &str| Config::parse(text, Path::new(".")).expect_err("a bad one").to_string();
+    let model_switch = "\
+[loader]
+driver = \"model-switch\"
+url = \"https://127.0.0.1:8099\"
+wait = \"0s\"
+[[backend]]
+name = \"a\"
+url = \"http://127.0.0.1:8010\"
+gpus = [0]
+[[backend]]
+name = \"b\"
+url = \"http://127.0.0.1:8020\"
+load = { slug = \"b\", start = [\"b\"] }
+[[backend]]
+name = \"o\"
+url = \"http://127.0.0.1:11434\"
+engine = \"ollama\"
+load = { slug = \"o\" }
+";
+    let command = "\
+[loader]
+driver = \"command\"
+[[backend]]
+name = \"a\"
+url = \"http://127.0.0.1:8010\"
+load = { start = [], check = [\"true\"] }
+[[backend]]
+name = \"b\"
+url = \"http://127.0.0.1:8010\"
+load = { start = [\"b\"] }
+[[backend]]
+name = \"c\"
+url = \"http://127.0.0.1:8030\"
+load = { stop = [\"c\"] }
+";
+    let llama_swap = "\
+[loader]
+driver = \"llama-swap\"
+url = \"http://127.0.0.1:8080\"
+[[backend]]
+name = \"a\"
+url = \"http://127.0.0.1:8010\"
+load = { model = \"a\" }
+[[backend]]
+name = \"b\"
+url = \"http://127.0.0.1:8080\"
+gpus = [0]
+";
+    let nobody = "[loader]\ndriver = \"command\"\n[[backend]]\nname = \"a\"\nurl = \"http://127.0.0.1:1\"\n";
+    let no_loader = "[[backend]]\nname = \"a\"\nurl = \"http://127.0.0.1:1\"\nload = { slug = \"a\" }\n";
+    let unknown = "[loader]\ndriver = \"docker\"\n";
+    let all = [model_switch, command, llama_swap, nobody, no_loader, unknown].map(complaints);
+    insta::assert_snapshot!(all.join("\n---\n"));
+}
+
+#[test]
 fn what_is_no_toml_is_shown_with_its_place() {
     let error = Config::parse("[[backend]]\nname = \n[server\n", Path::new(".")).expect_err("no toml");
     insta::assert_snapshot!(error.to_string());
