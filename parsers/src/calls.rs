@@ -12,6 +12,7 @@ mod choice;
 mod delta;
 mod entry;
 mod finish;
+mod read;
 mod reading;
 mod whole;
 

@@ -16,6 +16,7 @@ use serde::de::IgnoredAny;
 
 use crate::json::MAX_DEPTH;
 pub use end::{ObjectScan, object_end};
+pub(crate) use lenient::word as scalar;
 
 /// What was done to text to make JSON of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,6 +37,10 @@ pub enum Repair {
     TrailingComma,
     /// A comment went.
     Comment,
+    /// A number in no spelling of JSON's, such as `030`, `.5` or `NaN`, became a string; the schema decides what it is.
+    OddNumber,
+    /// A line break between values that was written as `\n` went.
+    WrittenBreak,
     /// A key without quotes.
     UnquotedKey,
     /// A control character in a string, mostly a line break or a tab, was escaped.
@@ -61,6 +66,8 @@ impl fmt::Display for Repair {
             Self::PythonLiteral => "python literal replaced",
             Self::TrailingComma => "trailing comma removed",
             Self::Comment => "comment removed",
+            Self::OddNumber => "number in no JSON spelling quoted",
+            Self::WrittenBreak => "written-out line break removed",
             Self::UnquotedKey => "key quoted",
             Self::RawControl => "control character in a string escaped",
             Self::InvalidEscape => "backslash of an invalid escape doubled",
@@ -86,7 +93,7 @@ pub struct Repaired {
 /// `complete` says that the text ended by itself: with `false`, when it was cut by length, no closer is added and no
 /// quote is reinterpreted.
 pub fn repair_object(text: &str, complete: bool) -> Option<Repaired> {
-    let trimmed = text.trim_matches(is_space);
+    let trimmed = text.trim_matches(|c| is_space(c) || c == '\u{feff}');
     if is_json(trimmed) {
         return Some(Repaired { json: trimmed.to_owned(), repairs: Vec::new() });
     }

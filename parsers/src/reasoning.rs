@@ -172,14 +172,14 @@ impl ReasoningSplitter {
     fn inside(&mut self, tag: Option<usize>, said: bool, end: bool, pieces: &mut Vec<Piece>) -> bool {
         if !said {
             self.skip_blank();
-            // A model that opens the thought again, although the prompt has done so.
-            match self.find_at(self.rest(), Side::Open, None) {
-                Found::Tag(again, length) if tag.is_none() => {
+            // A model that opens the thought again, although it or the prompt has done so.
+            match self.find_at(self.rest(), Side::Open, tag) {
+                Found::Tag(again, length) => {
                     self.skip(length);
                     self.place = Place::Inside { tag: Some(again), said };
                     return true;
                 }
-                Found::Partial if tag.is_none() && !end => return false,
+                Found::Partial if !end => return false,
                 _ => {}
             }
         }

@@ -33,6 +33,15 @@ pub struct Tool {
     parameters: Value,
 }
 
+/// One step towards a value inside arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PathPart {
+    /// Into the member of this name.
+    Key(String),
+    /// Into the element of this number.
+    Element(usize),
+}
+
 /// Arguments after coercion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Coerced {
@@ -166,6 +175,23 @@ impl Tool {
     /// `"70015"` where only a string is; nested, too. What the schema allows as it is, or does not know, stays.
     pub fn coerce(&self, arguments_json: &str) -> Coerced {
         coerce::coerce(&self.branches(), arguments_json)
+    }
+
+    /// Whether a string at this place of the arguments stays what it is.
+    pub(crate) fn takes_text(&self, path: &[&PathPart]) -> bool {
+        coerce::takes_text(&self.at(path))
+    }
+
+    /// What this JSON scalar at this place of the arguments becomes, if the schema does not allow it as it is.
+    pub(crate) fn scalar(&self, path: &[&PathPart], json: &str) -> Option<String> {
+        coerce::coerce_scalar(&self.at(path), json, path.len())
+    }
+
+    fn at(&self, path: &[&PathPart]) -> Branches<'_> {
+        path.iter().fold(self.branches(), |schema, part| match part {
+            PathPart::Key(name) => schema.property(name),
+            PathPart::Element(number) => schema.element(*number),
+        })
     }
 
     /// Whether the arguments are what the schema asks for: required, type, enum, const, nested, any of several.

@@ -6,6 +6,8 @@
 //!
 //! It must never choose between two readings, and never look back: the time is linear.
 
+use std::borrow::Cow;
+
 use super::{DEPTH, Repair, is_space};
 
 /// The longest key that is looked for behind a quote that may end a string.
@@ -111,6 +113,9 @@ impl<'a> Reader<'a> {
             if comment > 0 {
                 self.note(Repair::Comment);
                 self.at += comment;
+            } else if ["\\n", "\\r", "\\t"].iter().any(|blank| rest.starts_with(blank)) {
+                self.note(Repair::WrittenBreak);
+                self.at += 2;
             } else if is_space(next) {
                 self.copy(next);
             } else {
@@ -193,20 +198,10 @@ impl<'a> Reader<'a> {
         let end = rest
             .find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.' | '_')))
             .unwrap_or(rest.len());
-        let word = &rest[..end];
-        let json = match word {
-            "True" => "true",
-            "False" => "false",
-            "None" => "null",
-            "true" | "false" | "null" => word,
-            _ if is_number(word) => word,
-            _ => return None,
-        };
-        self.out.push_str(json);
+        let (json, repair) = word(&rest[..end])?;
+        self.out.push_str(&json);
         self.at += end;
-        if json != word {
-            self.note(Repair::PythonLiteral);
-        }
+        repair.into_iter().for_each(|repair| self.note(repair));
         Some(Want::After)
     }
 
@@ -317,7 +312,7 @@ impl<'a> Reader<'a> {
         };
         let next = after.trim_start_matches(is_space);
         if !self.in_object() {
-            return next.starts_with(|c: char| "\"'“[]{-tfnTFN".contains(c) || c.is_ascii_digit());
+            return next.starts_with(|c: char| "\"'“[]{-+.tfnTFNI".contains(c) || c.is_ascii_digit());
         }
         let key = match next.chars().next().and_then(closing_quote) {
             Some((quote, end)) => {
@@ -351,4 +346,36 @@ fn identifier(text: &str) -> &str {
 fn is_number(word: &str) -> bool {
     word.starts_with(|c: char| c == '-' || c.is_ascii_digit())
         && serde_json::from_str::<serde::de::IgnoredAny>(word).is_ok()
+}
+
+/// A number or a word as JSON, and what had to be repaired for it.
+pub(crate) fn word(word: &str) -> Option<(Cow<'_, str>, Option<Repair>)> {
+    Some(match word {
+        "true" | "false" | "null" => (word.into(), None),
+        "True" => ("true".into(), Some(Repair::PythonLiteral)),
+        "False" => ("false".into(), Some(Repair::PythonLiteral)),
+        "None" => ("null".into(), Some(Repair::PythonLiteral)),
+        _ if is_number(word) => (word.into(), None),
+        _ if is_odd_number(word) => (format!("\"{word}\"").into(), Some(Repair::OddNumber)),
+        _ => return None,
+    })
+}
+
+/// A number as other languages write it: `030`, `+5`, `.5`, `5.`, `NaN`, `Infinity`.
+fn is_odd_number(word: &str) -> bool {
+    let plain = word.strip_prefix(['+', '-']).unwrap_or(word);
+    if matches!(plain, "NaN" | "Infinity") {
+        return true;
+    }
+    let (number, exponent) = match plain.split_once(['e', 'E']) {
+        Some((number, exponent)) => (number, exponent.strip_prefix(['+', '-']).unwrap_or(exponent)),
+        None => (plain, "0"),
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    digits(whole)
+        && digits(fraction)
+        && digits(exponent)
+        && !exponent.is_empty()
+        && whole.len() + fraction.len() > 0
 }

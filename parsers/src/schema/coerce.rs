@@ -22,6 +22,17 @@ pub(super) fn text_is_string(schema: &Branches<'_>) -> bool {
     types.any || types == Types { string: true, ..Types::default() }
 }
 
+/// Whether a JSON string stays one there.
+pub(super) fn takes_text(schema: &Branches<'_>) -> bool {
+    let types = schema.types();
+    types.any || types.string
+}
+
+/// What a JSON scalar becomes, `depth` containers deep in the arguments, if the schema does not allow it as it is.
+pub(super) fn coerce_scalar(schema: &Branches<'_>, json: &str, depth: usize) -> Option<String> {
+    scalar(schema, Value::parse(json).ok()?, MAX_DEPTH.checked_sub(depth)?)
+}
+
 /// The JSON of a text value; a string when the schema says nothing.
 pub(super) fn value_from_text(schema: &Branches<'_>, text: &str) -> String {
     if !text_is_string(schema)
@@ -71,10 +82,10 @@ fn read_text(schema: &Branches<'_>, text: &str) -> Option<String> {
     None
 }
 
-/// A whole number: `5`, `-3`; with `lax`, where text can't be meant, also `5.0`, `+5` and `007`.
+/// A whole number: `5`, `-3`; with `lax`, where text can't be meant, also `5.0`, `5.`, `+5` and `007`.
 fn integer(text: &str, lax: bool) -> Option<String> {
     let whole = match text.split_once('.') {
-        Some((whole, fraction)) if lax && !fraction.is_empty() && fraction.bytes().all(|b| b == b'0') => {
+        Some((whole, fraction)) if lax && fraction.bytes().all(|b| b == b'0') => {
             whole
         }
         Some(_) => return None,
@@ -92,7 +103,7 @@ fn integer(text: &str, lax: bool) -> Option<String> {
     (lax || plain == digits).then(|| format!("{sign}{plain}"))
 }
 
-/// Any number in JSON's spelling; with `lax` also `+5`, `.5` and `5.`.
+/// Any number in JSON's spelling; with `lax` also `+5`, `.5`, `5.` and `007.5`.
 fn number(text: &str, lax: bool) -> Option<String> {
     let is_number = |text: &str| {
         text.starts_with(|c: char| c == '-' || c.is_ascii_digit())
@@ -105,8 +116,10 @@ fn number(text: &str, lax: bool) -> Option<String> {
         Some(digits) => ("-", digits),
         None => ("", text.strip_prefix('+').unwrap_or(text)),
     };
-    let zero = if digits.starts_with('.') { "0" } else { "" };
-    let spelled = format!("{sign}{zero}{}", digits.strip_suffix('.').unwrap_or(digits));
+    let digits = digits.strip_suffix('.').unwrap_or(digits);
+    let plain = digits.trim_start_matches('0');
+    let zero = if plain.starts_with(|c: char| c.is_ascii_digit()) || digits.is_empty() { "" } else { "0" };
+    let spelled = format!("{sign}{zero}{plain}");
     (lax && is_number(&spelled)).then_some(spelled)
 }
 

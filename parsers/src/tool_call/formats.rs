@@ -59,7 +59,7 @@ const fn format(
 
 /// Every marker that is strong evidence.
 pub(crate) const FORMATS: &[Format] = &[
-    format("hermes", &["<tool_call>"], Grammar::Wrapper, &["</tool_call>"], false),
+    format("hermes", &["<tool_call>", "<tool_call "], Grammar::Wrapper, &["</tool_call>"], false),
     format("qwen_xml", &["<function", "<<function"], Grammar::Function, &["</tool_call>"], false)
         .with(&["hermes"]),
     format("seed_oss", &["<seed:tool_call>"], Grammar::Wrapper, &["</seed:tool_call>"], false)

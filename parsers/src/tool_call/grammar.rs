@@ -76,18 +76,19 @@ pub(crate) struct Context<'a> {
     pub(crate) named: Option<&'a str>,
 }
 
-/// Bytes of white space at the start.
+/// Bytes of white space at the start; byte order marks are some.
 pub(crate) fn blanks(text: &str) -> usize {
-    text.len() - text.trim_start().len()
+    text.len() - text.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}').len()
 }
 
 /// White space, and the two characters `\n` written out, as small models put between tags.
 pub(crate) fn loose_blanks(text: &str) -> usize {
-    let mut rest = text.trim_start();
-    while let Some(after) = rest.strip_prefix("\\n") {
-        rest = after.trim_start();
+    let mut at = blanks(text);
+    while text[at..].starts_with("\\n") {
+        at += 2;
+        at += blanks(&text[at..]);
     }
-    text.len() - rest.len()
+    at
 }
 
 /// True if the text may become loose white space: nothing at all, or the first half of a written-out `\n`.

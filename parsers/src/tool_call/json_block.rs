@@ -3,7 +3,9 @@
 //! The end of an object is found by reading JSON, so a closing tag inside a string is data. Only where that fails is the text up
 //! to the closing tag mended as a whole. What the model left open is closed only if it ended its turn itself.
 
-use super::grammar::{Call, Context, End, Step, blanks, find_any, starts_with_any};
+use super::grammar::{
+    Call, Context, End, Step, blanks, find_any, loose_blanks, may_be_blank, starts_with_any,
+};
 use super::normalise;
 
 /// Where a JSON value ends.
@@ -87,7 +89,7 @@ pub(crate) fn list(text: &str, at: usize, closers: &[&str], ctx: Context<'_>) ->
         at += 1;
     }
     loop {
-        at += text[at..].len() - text[at..].trim_start_matches([',', ';', ' ', '\n', '\r', '\t']).len();
+        at += passed(&text[at..], &[',', ';']);
         let rest = &text[at..];
         if rest.starts_with('{') {
             match item(rest, closers, ctx) {
@@ -103,7 +105,7 @@ pub(crate) fn list(text: &str, at: usize, closers: &[&str], ctx: Context<'_>) ->
                 Item::More => return Step::More,
                 Item::Bad => return Step::Broken(calls, at),
             }
-        } else if rest.is_empty() {
+        } else if may_be_blank(rest) {
             return if ctx.end.is_end() && !calls.is_empty() { Step::Calls(calls, at) } else { Step::More };
         } else if array && rest.starts_with(']') {
             at += 1;
@@ -116,6 +118,19 @@ pub(crate) fn list(text: &str, at: usize, closers: &[&str], ctx: Context<'_>) ->
     }
 }
 
+/// Bytes of these characters and of blanks, also written out, at the start.
+fn passed(text: &str, characters: &[char]) -> usize {
+    let mut rest = text;
+    loop {
+        let blank = loose_blanks(rest);
+        let behind = rest[blank..].trim_start_matches(characters);
+        if behind.len() == rest.len() {
+            return text.len() - rest.len();
+        }
+        rest = behind;
+    }
+}
+
 /// What follows the last object: surplus closers, the end of a fence, the wrapper's closer; all else is not ours.
 fn closed(text: &str, at: usize, calls: Vec<Call>, closers: &[&str], fenced: bool, ctx: Context<'_>) -> Step {
     if closers.is_empty() && !fenced {
@@ -124,7 +139,7 @@ fn closed(text: &str, at: usize, calls: Vec<Call>, closers: &[&str], fenced: boo
     let mut end = at;
     loop {
         let rest = &text[end..];
-        end += rest.len() - rest.trim_start_matches(['}', ']', ' ', '\n', '\r', '\t']).len();
+        end += passed(rest, &['}', ']']);
         let rest = &text[end..];
         match starts_with_any(rest, closers) {
             Ok(closer) => return Step::Calls(calls, end + closer.len()),
@@ -135,7 +150,7 @@ fn closed(text: &str, at: usize, calls: Vec<Call>, closers: &[&str], fenced: boo
         }
         if let Some(after) = rest.strip_prefix("```").filter(|_| fenced) {
             end = text.len() - after.len();
-        } else if !ctx.end.is_end() && (rest.is_empty() || (fenced && "```".starts_with(rest))) {
+        } else if !ctx.end.is_end() && (may_be_blank(rest) || (fenced && "```".starts_with(rest))) {
             return Step::More;
         } else {
             // Blanks before foreign text are that text's own.

@@ -16,6 +16,8 @@ const VALUE: &str = "<arg_value>";
 const VALUE_END: &str = "</arg_value>";
 const OPENER: &str = "<tool_call>";
 const CLOSER: &str = "</tool_call>";
+/// The rest of a line behind a call is looked through for so many bytes.
+const LINE: usize = 512;
 
 /// Reads `NAME<arg_key>…`, `NAME{…}` or `NAME</tool_call>` from `at` on.
 pub(crate) fn call(text: &str, at: usize, ctx: Context<'_>) -> Step {
@@ -53,7 +55,11 @@ pub(crate) fn call(text: &str, at: usize, ctx: Context<'_>) -> Step {
                 }
             },
             Ok(CLOSER) if declared || !values.is_empty() => {
-                return Step::Calls(vec![values.call()], at + CLOSER.len());
+                return match goes_on(&rest[CLOSER.len()..], ctx) {
+                    None => Step::More,
+                    Some(true) if !values.is_empty() => Step::Broken(Vec::new(), at),
+                    Some(_) => Step::Calls(vec![values.call()], at + CLOSER.len()),
+                };
             }
             Ok(OPENER) if declared && !values.is_empty() => {
                 return Step::Calls(vec![values.call()], at);
@@ -77,6 +83,20 @@ pub(crate) fn call(text: &str, at: usize, ctx: Context<'_>) -> Step {
             Err(false) => return Step::Not(at),
         }
         at += loose_blanks(&text[at..]);
+    }
+}
+
+/// The line goes on behind the end of a call, and closes a value there: whether that end was one, or shown in a value, nobody
+/// can tell. `None` while that is open.
+fn goes_on(behind: &str, ctx: Context<'_>) -> Option<bool> {
+    let line = behind.split('\n').next().unwrap_or(behind);
+    let line = window(line, LINE);
+    let closer = line.find(VALUE_END);
+    let opener = [KEY, OPENER].iter().filter_map(|opener| line.find(opener)).min();
+    match (closer, opener) {
+        (Some(closer), opener) => Some(opener.is_none_or(|opener| closer < opener)),
+        (None, None) if line.len() == behind.len() && !ctx.end.is_end() => None,
+        (None, _) => Some(false),
     }
 }
 

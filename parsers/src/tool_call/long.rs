@@ -12,7 +12,7 @@ use super::grammar::{End, blanks, loose_blanks, name_length, window};
 use super::json_block::skip_fence;
 use super::long_json::{self, JsonStream};
 use super::long_xml::{self, XmlStream};
-use super::xml_head::{FUNCTIONS, Head, head};
+use super::xml_head::{FUNCTIONS, Head, behind_repeats, head};
 
 /// A call that closes within so many bytes is held until it does.
 pub(crate) const HELD: usize = 4096;
@@ -162,13 +162,15 @@ type Begun = (String, Option<String>, Kind, usize);
 
 fn xml(text: &str, at: usize, opened: bool, format: &'static Format, tools: &ToolSet) -> Option<Begun> {
     let declared = |name: &str| tools.resolve(name).is_some();
-    let Head::Is { name, prefix, element, length, .. } = head(&text[at..], FUNCTIONS, declared) else {
+    let Head::Is { name, prefix, element, closed: false, length, .. } = head(&text[at..], FUNCTIONS, declared)
+    else {
         return None;
     };
-    let used = at + length;
+    let used = behind_repeats(text, at, at + length);
     // JSON inside the block, or anything else but parameters, is not for this path.
     let inside = used + loose_blanks(&text[used..]);
-    if !text[inside..].starts_with('<') {
+    let written = text[used..].trim_start().starts_with('\\');
+    if !text[inside..].starts_with('<') || written {
         return None;
     }
     let stream = XmlStream::new(&prefix, &element, opened, format);

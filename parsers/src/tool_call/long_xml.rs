@@ -6,8 +6,9 @@ use super::formats::{Format, LEAKS};
 use super::grammar::{End, loose_blanks, may_be_blank, may_become, starts_with_any, window};
 use super::long::{Flow, HELD, Target};
 use super::normalise::quoted;
-use super::xml_block::{Next, closed_by, may_close, strip_newlines};
+use super::xml_block::strip_newlines;
 use super::xml_head::{FUNCTIONS, Head, PARAMETERS, TAG, assigns, head};
+use super::xml_tags::{Next, closed_by, may_close};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
@@ -142,6 +143,7 @@ impl XmlStream {
             return close(rest.len(), out);
         }
         match head(inner, PARAMETERS, |key| target.tool.is_some_and(|tool| tool.has_parameter(key))) {
+            Head::Is { closed: true, .. } => Flow::Broken,
             Head::Is { name, length, attributes, .. } => {
                 let separator = if self.first { "" } else { ", " };
                 out.push_str(&format!("{separator}{}: ", quoted(&name)));

@@ -34,6 +34,7 @@ mod weak;
 mod wrapper;
 mod xml_block;
 mod xml_head;
+mod xml_tags;
 
 pub use options::{Options, ToolChoice};
 pub use utf8::Utf8;

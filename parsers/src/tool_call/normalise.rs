@@ -54,6 +54,7 @@ fn object(value: Value<'_>, tools: &ToolSet, depth: usize) -> Option<Vec<Call>> 
     }
     let name = NAMES.iter().filter_map(|key| value.get(key)).find(|name| name.kind() == Kind::String);
     let Some(name) = name.and_then(Value::as_str) else { return named_by_key(value, tools) };
+    let name = name.trim();
     if name.is_empty() || name.len() > 256 || name.contains(char::is_whitespace) {
         return None;
     }
@@ -61,14 +62,14 @@ fn object(value: Value<'_>, tools: &ToolSet, depth: usize) -> Option<Vec<Call>> 
     // Without arguments, any other key may hold them: only a bare name of a declared tool is a call.
     let known = |key: &str| NAMES.contains(&key) || ARGUMENTS.contains(&key) || OTHERS.contains(&key);
     let all_known = value.members().all(|member| known(&member.name()));
-    if arguments.is_none() && (tools.resolve(&name).is_none() || !all_known) {
+    if arguments.is_none() && (tools.resolve(name).is_none() || !all_known) {
         return None;
     }
     let (json, mut notes) = match arguments {
         Some(arguments) => arguments_of(arguments)?,
         None => ("{}".to_owned(), Vec::new()),
     };
-    let mut call = call(&name, &json, tools);
+    let mut call = call(name, &json, tools);
     notes.append(&mut call.notes);
     let plain = arguments.is_some() && all_known;
     Some(vec![Call { notes, plain, ..call }])

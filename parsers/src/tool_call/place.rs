@@ -42,8 +42,13 @@ pub(super) struct Place {
     pub(super) start: bool,
     /// Columns of blanks before the line's first other character.
     indent: usize,
-    /// The beginning of this line.
+    /// The beginning of this line, and whether the line is longer.
     head: String,
+    longer: bool,
+    /// What a longer line opens at its beginning it closes, too.
+    shut: bool,
+    /// The last character of this line that is not blank.
+    end: char,
     /// The last character said.
     last: char,
     /// Hyphens at the end of the text: half of `-->`.
@@ -77,6 +82,9 @@ impl Default for Place {
             start: true,
             indent: 0,
             head: String::new(),
+            longer: false,
+            shut: false,
+            end: '\n',
             last: '\n',
             hyphens: 0,
             ticks: false,
@@ -142,7 +150,7 @@ impl Place {
 
     /// The sentence before a token has not ended.
     fn goes_on(&self) -> bool {
-        self.head.trim_end().ends_with(|c: char| c.is_alphanumeric() || matches!(c, ',' | '(' | '"' | '`'))
+        self.end.is_alphanumeric() || matches!(self.end, ',' | '(' | '"' | '`')
     }
 
     /// The mark that closes the quotation opened right before this place.
@@ -165,6 +173,9 @@ impl Place {
 
     /// Text has left.
     pub(super) fn left(&mut self, text: &str) {
+        if text.len() >= NEAR {
+            self.tail.clear();
+        }
         self.tail.push_str(last_bytes(text));
         if self.tail.len() > 2 * NEAR {
             self.tail = last_bytes(&self.tail).to_owned();
@@ -217,11 +228,12 @@ impl Place {
         let mut rest = text;
         while let Some(end) = memchr(b'\n', rest.as_bytes()) {
             let part = &rest[..end];
-            self.part(part);
-            if self.head.is_empty() {
+            if self.head.is_empty() && part.len() <= NEAR {
+                self.part(part);
                 self.end_line(part);
             } else {
                 self.remember(part);
+                self.part(part);
                 let head = std::mem::take(&mut self.head);
                 self.end_line(&head);
                 self.head = head;
@@ -229,8 +241,8 @@ impl Place {
             self.begin_line();
             rest = &rest[end + 1..];
         }
-        self.part(rest);
         self.remember(rest);
+        self.part(rest);
         if let Some(last) = text.chars().next_back() {
             self.last = last;
         }
@@ -239,6 +251,7 @@ impl Place {
     fn begin_line(&mut self) {
         self.head.clear();
         (self.start, self.indent, self.ticks, self.hyphens) = (true, 0, false, 0);
+        (self.longer, self.shut, self.end) = (false, false, '\n');
     }
 
     /// A part of a line.
@@ -276,8 +289,19 @@ impl Place {
 
     /// Keeps the beginning of the line.
     fn remember(&mut self, part: &str) {
-        let room = NEAR.saturating_sub(self.head.len());
-        self.head.push_str(window(part, room));
+        if let Some(end) = part.trim_end().chars().next_back() {
+            self.end = end;
+        }
+        let near = if self.longer { "" } else { window(part, NEAR - self.head.len()) };
+        self.head.push_str(near);
+        self.longer |= near.len() < part.len();
+        if self.longer && self.head.trim_start().starts_with('<') && !self.shut {
+            let closes = |closer: &str| {
+                let mut ends = part.match_indices(closer).map(|(at, _)| at + closer.len());
+                ends.any(|end| end > near.len()) || self.ends_comment(part, closer)
+            };
+            self.shut = showing(&self.head).is_some_and(closes);
+        }
     }
 
     /// The line that begins with `head` is complete.
@@ -289,7 +313,7 @@ impl Place {
         if self.fence.is_none() {
             let head = line.trim_start();
             match head.as_bytes().first() {
-                Some(b'<') if self.element.is_none() => self.element = showing(head),
+                Some(b'<') if self.element.is_none() && !self.shut => self.element = showing(head),
                 Some(b'@' | b'd' | b'-') if starts_diff(line) => self.diff = true,
                 _ => {}
             }

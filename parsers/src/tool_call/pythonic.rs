@@ -79,6 +79,10 @@ fn call(cursor: &mut Cursor<'_>, ctx: Context<'_>) -> Result<Call, Stop> {
         return Err(Stop::Short);
     }
     cursor.at += length;
+    cursor.skip();
+    if cursor.rest().is_empty() {
+        return Err(Stop::Short);
+    }
     if length == 0 || name.starts_with(|c: char| c.is_ascii_digit()) || !cursor.eat('(') {
         return Err(Stop::Bad);
     }

@@ -4,14 +4,40 @@
 use std::cell::Cell;
 
 use super::formats::{self, Format};
-use super::grammar::{self, Context, End, Step, loose_blanks, may_be_blank, name_length, starts_with_any};
-use super::json_block;
+use super::grammar::{
+    self, Context, End, Step, loose_blanks, may_be_blank, name_length, starts_with_any, window,
+};
 use super::xml_block::{Function, function};
-use super::xml_head::{FUNCTIONS, Head, head};
-use super::{keyed, pythonic};
+use super::xml_head::{Attributes, FUNCTIONS, Head, attributes, head};
+use super::{json_block, keyed, named, pythonic};
 
-/// Reads what stands behind the opener that ends at `at`.
+/// Longest opener with attributes, in bytes.
+const LONGEST: usize = 256;
+
+/// Reads what stands behind the opener that ends at `at`: its `>`, or the blank before its attributes.
 pub(crate) fn read(text: &str, at: usize, format: &'static Format, ctx: Context<'_>) -> Step {
+    if !text[..at].ends_with(' ') {
+        return inside(text, at, format, ctx);
+    }
+    match attributes(window(&text[at..], LONGEST)) {
+        Attributes::More if text.len() - at < LONGEST => Step::More,
+        Attributes::Are(attributes, false, length) => {
+            let step = inside(text, at + length, format, ctx);
+            let name = attributes.into_iter().find(|(key, _)| key == "name");
+            let tool = name.and_then(|(_, name)| ctx.tools.resolve(&name));
+            match (step, tool) {
+                (Step::Not(_) | Step::Broken(..), Some(tool)) => {
+                    named::body(text, at + length, tool, None, format.closers, ctx)
+                }
+                (step, _) => step,
+            }
+        }
+        _ => Step::Not(at),
+    }
+}
+
+/// The same behind an opener that is complete.
+fn inside(text: &str, at: usize, format: &'static Format, ctx: Context<'_>) -> Step {
     let mut from = at + loose_blanks(&text[at..]);
     if text[from..].starts_with('`') {
         match json_block::skip_fence(&text[from..]) {

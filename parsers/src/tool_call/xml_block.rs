@@ -13,8 +13,8 @@ use super::json_block::{self, Body};
 use super::normalise;
 use super::values::Values;
 pub(crate) use super::wrapper::{Wrapper, functions};
-use super::xml_head::{FUNCTIONS, Head, PARAMETERS, TAG, Tags, assigns, head};
-pub(crate) use super::xml_head::{Next, closed_by, may_close};
+use super::xml_head::{FUNCTIONS, Head, PARAMETERS, TAG, assigns, behind_repeats, head};
+use super::xml_tags::{Next, Tags};
 
 /// What stands where a block should.
 pub(crate) enum Function {
@@ -39,6 +39,8 @@ pub(crate) struct Block<'a> {
     strained: bool,
     /// Parameters inside values are counted.
     counts: bool,
+    /// Line breaks between its tags are written out as `\n`, and so are those that frame its values.
+    written: bool,
 }
 
 impl Block<'_> {
@@ -75,9 +77,9 @@ fn block(
     counts: &Cell<bool>,
     ctx: Context<'_>,
 ) -> (Function, bool) {
-    let (name, prefix, element, end) =
+    let (name, prefix, element, closed, end) =
         match head(&text[at..], FUNCTIONS, |name| ctx.tools.resolve(name).is_some()) {
-            Head::Is { name, prefix, element, length, .. } => (name, prefix, element, at + length),
+            Head::Is { name, prefix, element, closed, length, .. } => (name, prefix, element, closed, at + length),
             Head::More => return (Function::More, false),
             Head::No | Head::Bad => return (Function::Bad, false),
         };
@@ -85,6 +87,10 @@ fn block(
     if !wrapper.opened && declared.is_none() {
         return (Function::Bad, false);
     }
+    if closed {
+        return (Function::Is(Values::new(&name, ctx.tools).call(), end), false);
+    }
+    let end = behind_repeats(text, at, end);
     let function = format!("</{prefix}{element}>");
     let parameters = PARAMETERS.map(|parameter| format!("</{prefix}{parameter}>"));
     let last = |closer: &String| text.rfind(closer.as_str()).map_or(0, |at| at + 1);
@@ -99,6 +105,7 @@ fn block(
         doubt: false,
         strained: false,
         counts: true,
+        written: text[end..].trim_start().starts_with("\\n"),
     };
     let read = parameters_of(text, end, &name, &tags, &mut block);
     let clean = matches!(read, Function::Is(..))
@@ -137,6 +144,7 @@ fn parameters_of(text: &str, at: usize, name: &str, tags: &Tags<'_>, block: &mut
             return object(text, end, name, tags);
         }
         let (key, attributes, assigned) = match head(rest, PARAMETERS, |key| values.has_parameter(key)) {
+            Head::Is { closed: true, .. } => return Function::Bad,
             Head::Is { name, attributes, length, .. } => {
                 end += length;
                 (name, attributes, assigns(&rest[..length]))
@@ -162,7 +170,12 @@ fn parameters_of(text: &str, at: usize, name: &str, tags: &Tags<'_>, block: &mut
         };
         end = next;
         // The grammar of the function element puts each value between two newlines; invoke blocks put none.
-        let value = cdata(if tags.element == "function" { strip_newlines(value) } else { value });
+        let value = match tags.element == "function" {
+            true if block.written => strip_written(value),
+            true => strip_newlines(value),
+            false => value,
+        };
+        let value = cdata(value);
         let typed = attributes.iter().any(|(key, flag)| key == "string" && flag == "false");
         match typed || key == "arguments" || key == "input" {
             true => block.values.push_loose(&key, value),
@@ -329,6 +342,12 @@ fn value<'t>(text: &'t str, at: usize, assigned: bool, tags: &Tags<'_>, block: &
 pub(crate) fn strip_newlines(value: &str) -> &str {
     let value = value.strip_prefix("\r\n").or_else(|| value.strip_prefix('\n')).unwrap_or(value);
     value.strip_suffix("\r\n").or_else(|| value.strip_suffix('\n')).unwrap_or(value)
+}
+
+/// The same where line breaks are written out.
+fn strip_written(value: &str) -> &str {
+    let value = value.strip_prefix("\\n").unwrap_or(value);
+    value.strip_suffix("\\n").unwrap_or(value)
 }
 
 fn cdata(value: &str) -> &str {

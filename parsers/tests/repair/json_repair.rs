@@ -53,6 +53,10 @@ fn each_damage_has_its_one_reading() {
         ("```json\n{\"day\": 2}\n```", json!({"day": 2}), &[Unfenced]),
         ("{name: \"a\", b_2: [1]}", json!({"name": "a", "b_2": [1]}), &[UnquotedKey]),
         ("{\"a\": 1, // one\n \"b\": 2 /* two */}", json!({"a": 1, "b": 2}), &[Comment]),
+        // What the number is, the schema says: an id keeps its zeros.
+        (r#"{"a": 007, "b": -.5, "c": [+5, 5., NaN]}"#, json!({"a": "007", "b": "-.5", "c": ["+5", "5.", "NaN"]}), &[OddNumber]),
+        (r#"{\n"a": 1,\n\t"b": "x\n"\n}"#, json!({"a": 1, "b": "x\n"}), &[WrittenBreak]),
+        ("\u{feff}{\"a\": 1}", json!({"a": 1}), &[]),
         ("['dune', 'wind']", json!(["dune", "wind"]), &[SingleQuotes]),
         (r#"{'a': 'say "x"', 'b': 'don\'t'}"#, json!({"a": "say \"x\"", "b": "don't"}), &[SingleQuotes]),
     ];
@@ -88,7 +92,11 @@ fn what_has_two_readings_or_none_is_refused() {
         r#"["a "b", "c" d"]"#,
         r#"{"code": "d = {"k": "v", "z": 1}", "path": "p"}"#,
         r#"{"code": "x" + "y", "path": "p"}"#,
-        r#"{"a": 007}"#,
+        r#"{"a": 0x10}"#,
+        r#"{"a": 1_000}"#,
+        r#"{"a": -}"#,
+        r#"{"a": .}"#,
+        r#"{"a": 1.2.3}"#,
         r#"{"a": 1} and more"#,
         r#"{{"a": "{{b}}"}}}}"#,
         "{'a': '\\x41'}",

@@ -12,4 +12,6 @@ mod reasoning;
 #[cfg(test)]
 mod schema;
 #[cfg(test)]
+mod types;
+#[cfg(test)]
 mod wire;

@@ -1,0 +1,185 @@
+//! The tags of one XML-like block, and what stands behind the closing tag of a parameter: does the block go on, end, or was the
+//! closing tag part of the value?
+//!
+//! It must never say that a value ends where the text so far leaves that open.
+
+use std::cell::Cell;
+
+use super::formats::LEAKS;
+use super::grammar::{Context, End, loose_blanks, may_be_blank, may_become, starts_with_any, window};
+use super::xml_block::{Block, Wrapper};
+use super::xml_head::{FUNCTIONS, Head, PARAMETERS, TAG, head};
+
+/// As many closers too many are passed over behind a block.
+const SURPLUS: usize = 8;
+
+/// The tags that end the parts of one block.
+pub(crate) struct Tags<'c> {
+    pub(crate) prefix: String,
+    pub(crate) element: String,
+    pub(crate) function: String,
+    pub(crate) parameters: [String; 2],
+    pub(crate) wrapper: Wrapper,
+    /// Behind the last closing tag of a parameter; known only when nothing more comes.
+    pub(crate) last: usize,
+    /// A closing tag that was lost is added before the next parameter.
+    pub(crate) mend: bool,
+    /// Blocks inside values are counted; false once that has led nowhere.
+    pub(crate) counts: &'c Cell<bool>,
+    pub(crate) ctx: Context<'c>,
+}
+
+/// What stands behind the closing tag of a parameter.
+pub(crate) enum Next {
+    Open,
+    /// The end of the block.
+    Ends,
+    /// Another parameter.
+    Goes,
+    /// One that is set already.
+    Repeats,
+    /// The end of a block, but its wrapper does not end behind it.
+    Unwrapped,
+    Other,
+}
+
+impl Tags<'_> {
+    pub(crate) fn declared(&self, name: &str) -> bool {
+        self.ctx.tools.resolve(name).is_some()
+    }
+
+    /// A tag of the wrapper stands here.
+    pub(crate) fn is_foreign(&self, rest: &str) -> bool {
+        starts_with_any(rest, self.wrapper.closers).is_ok()
+            || starts_with_any(rest, self.wrapper.openers).is_ok()
+    }
+
+    /// A tag of the block or its wrapper may stand here when more has come.
+    pub(crate) fn may_begin(&self, rest: &str) -> bool {
+        let partial = |list: &[&str]| starts_with_any(rest, list) == Err(true);
+        partial(self.wrapper.closers)
+            || partial(self.wrapper.openers)
+            || may_become(rest, &self.function)
+            || self.parameters.iter().any(|closer| may_close(rest, closer))
+    }
+
+    pub(crate) fn closer(&self, rest: &str) -> Option<usize> {
+        self.parameters.iter().find_map(|closer| closed_by(rest, closer))
+    }
+
+    /// What follows the function's own end: whether its wrapper ends, whether the next one begins, and the text behind.
+    pub(crate) fn behind<'t>(&self, rest: &'t str) -> Option<(bool, bool, &'t str)> {
+        let after = rest.strip_prefix(&self.function)?.trim_start();
+        let wrapped = starts_with_any(after, self.wrapper.closers).ok();
+        let behind = wrapped.map_or(after, |closer| after[closer.len()..].trim_start());
+        let next = starts_with_any(behind, self.wrapper.openers).ok().filter(|_| wrapped.is_some());
+        let inside = next.map(|opener| behind[opener.len()..].trim_start()).unwrap_or_default();
+        let next =
+            matches!(head(window(inside, TAG), FUNCTIONS, |name| self.declared(name)), Head::Is { .. });
+        Some((wrapped.is_some(), next, behind))
+    }
+
+    /// The function's own end closes the value too: its wrapper ends behind it, and the next one or nothing follows.
+    pub(crate) fn ends_value(&self, rest: &str, at: usize) -> bool {
+        let Some((wrapped, next, behind)) = self.behind(rest) else { return false };
+        next || self.ctx.end == End::Stop && at >= self.last && (behind.is_empty() || wrapped)
+    }
+
+    /// Text goes on behind the wrapper's closer, on its line; none while that is open.
+    pub(crate) fn goes_on(&self, rest: &str) -> Option<bool> {
+        let Some(after) = rest.strip_prefix(&self.function).map(str::trim_start) else { return Some(false) };
+        let Ok(closer) = starts_with_any(after, self.wrapper.closers) else { return Some(false) };
+        match after[closer.len()..].trim_start_matches([' ', '\t']).chars().next() {
+            None => self.ctx.end.is_end().then_some(false),
+            Some(c) => Some(!c.is_whitespace() && c != '<'),
+        }
+    }
+
+    /// The closers here are the last ones of the call or of the answer.
+    pub(crate) fn ends_answer(&self, rest: &str) -> bool {
+        let end = |behind: &str| behind.is_empty() || starts_with_any(behind, LEAKS).is_ok();
+        self.behind(rest).is_some_and(|(_, next, behind)| next || end(behind))
+    }
+
+    /// A block of the same kind begins here, as it stands in a value that shows one.
+    pub(crate) fn opens_block(&self, rest: &str) -> bool {
+        let named = rest[1..].strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with(&self.element));
+        if !named || !self.counts.get() {
+            return false;
+        }
+        let Head::Is { length, .. } = head(window(rest, TAG), [self.element.as_str()], |_| false) else {
+            return false;
+        };
+        let inside = &rest[length + loose_blanks(&rest[length..])..];
+        let parameter = head(window(inside, TAG), PARAMETERS, |_| false);
+        inside.starts_with(&self.function) || matches!(parameter, Head::Is { .. })
+    }
+
+    /// Behind a block's end its wrapper ends, if that was opened, or another block begins.
+    fn next_behind(&self, rest: &str) -> Next {
+        if !self.wrapper.opened || self.wrapper.closers.is_empty() {
+            return Next::Ends;
+        }
+        let mut rest = rest;
+        for _ in 0..SURPLUS {
+            rest = &rest[loose_blanks(rest)..];
+            let surplus = self.parameters.iter().chain([&self.function]);
+            match surplus.into_iter().find_map(|closer| rest.strip_prefix(closer.as_str())) {
+                Some(behind) => rest = behind,
+                None => break,
+            }
+        }
+        let block = head(window(rest, TAG), FUNCTIONS, |name| self.declared(name));
+        if self.is_foreign(rest)
+            || matches!(block, Head::Is { .. })
+            || starts_with_any(rest, LEAKS).is_ok()
+            || (self.ctx.end.is_end() && (rest.is_empty() || self.may_begin(rest)))
+        {
+            return Next::Ends;
+        }
+        let partial = starts_with_any(rest, LEAKS) == Err(true);
+        let open = may_be_blank(rest) || self.may_begin(rest) || partial || matches!(block, Head::More);
+        if open && !self.ctx.end.is_end() { Next::Open } else { Next::Unwrapped }
+    }
+
+    pub(crate) fn next(&self, rest: &str, block: &Block<'_>) -> Next {
+        let stopped = self.ctx.end == End::Stop && (rest.is_empty() || may_become(rest, &self.function));
+        if let Some(behind) = rest.strip_prefix(&self.function) {
+            return self.next_behind(behind);
+        }
+        if stopped || (self.is_foreign(rest) && (self.wrapper.opened || block.is_complete())) {
+            return Next::Ends;
+        }
+        match head(window(rest, TAG), PARAMETERS, |key| block.values.has_parameter(key)) {
+            Head::Is { name, .. } if block.keys.contains(&name) => Next::Repeats,
+            Head::Is { .. } => Next::Goes,
+            Head::More => Next::Open,
+            Head::Bad => Next::Other,
+            Head::No if may_be_blank(rest) || self.may_begin(rest) => Next::Open,
+            Head::No => match head(window(rest, TAG), FUNCTIONS, |name| self.declared(name)) {
+                Head::Is { .. } if block.is_complete() => Next::Ends,
+                Head::More => Next::Open,
+                _ => Next::Other,
+            },
+        }
+    }
+}
+
+/// True if the text is too short to tell whether it is this closer, or one that repeats the name.
+pub(crate) fn may_close(rest: &str, closer: &str) -> bool {
+    let named = rest.strip_prefix(closer.trim_end_matches('>'));
+    may_become(rest, closer) || named.is_some_and(|name| name.starts_with('=') && !name.contains(['>', '\n']))
+}
+
+/// Bytes of this closer, or of one that repeats the name: `</parameter=k>`.
+pub(crate) fn closed_by(rest: &str, closer: &str) -> Option<usize> {
+    let behind = rest.strip_prefix(closer.strip_suffix('>')?)?;
+    match behind.as_bytes().first()? {
+        b'>' => Some(closer.len()),
+        b'=' => behind
+            .find(['>', '\n'])
+            .filter(|end| behind[*end..].starts_with('>'))
+            .map(|end| closer.len() + end),
+        _ => None,
+    }
+}
