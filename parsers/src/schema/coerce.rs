@@ -85,9 +85,7 @@ fn read_text(schema: &Branches<'_>, text: &str) -> Option<String> {
 /// A whole number: `5`, `-3`; with `lax`, where text can't be meant, also `5.0`, `5.`, `+5` and `007`.
 fn integer(text: &str, lax: bool) -> Option<String> {
     let whole = match text.split_once('.') {
-        Some((whole, fraction)) if lax && fraction.bytes().all(|b| b == b'0') => {
-            whole
-        }
+        Some((whole, fraction)) if lax && fraction.bytes().all(|b| b == b'0') => whole,
         Some(_) => return None,
         None => text,
     };

@@ -26,7 +26,10 @@ pub(crate) fn message(text: &str, ctx: Context<'_>) -> Step {
     }
     let (header, from) = (&text[..length], length + MESSAGE.len());
     let body = text[from..].trim_start();
-    if let Some(tool) = recipient(header) {
+    let channel = header.rsplit("<|channel|>").next().unwrap_or_default().trim_start();
+    // To one of the model's own tools, such as `python`, it thinks aloud.
+    let thinks = channel.starts_with("analysis");
+    if let Some(tool) = recipient(header).filter(|tool| !thinks || ctx.tools.resolve(tool).is_some()) {
         // A message to a tool may hold blocks of tags instead, which name the tool themselves.
         if body.starts_with("<atem:") {
             return Step::Shell(from, CLOSERS);
@@ -36,8 +39,7 @@ pub(crate) fn message(text: &str, ctx: Context<'_>) -> Step {
         }
         return named::body(text, from, tool, None, CLOSERS, ctx);
     }
-    let channel = header.rsplit("<|channel|>").next().unwrap_or_default().trim_start();
-    if channel.starts_with("analysis") { Step::Reasoning(from, ENDS) } else { Step::Shell(from, CLOSERS) }
+    if thinks { Step::Reasoning(from, ENDS) } else { Step::Shell(from, CLOSERS) }
 }
 
 /// The tool of a message whose body begins where this header ends.

@@ -50,6 +50,62 @@ const DENIALS: &[&str] = &[
     "格式",
 ];
 
+/// Said right before a block of its own, these show what a call is like, if words follow it.
+const EXAMPLES: &[&str] = &[
+    "for example",
+    "for instance",
+    "e.g.",
+    "example of",
+    "example call",
+    "is an example",
+    "is the example",
+    "here's an example",
+    "here’s an example",
+    "as an example",
+    "hypothetical",
+    "look like",
+    "looks like",
+    "would be",
+    "would call",
+    "would write",
+    "format",
+    "syntax",
+    "do not run",
+    "don't run",
+    "don’t run",
+    "do not call",
+    "do not execute",
+    "not run this",
+    "beispiel",
+    "par exemple",
+    "un exemple",
+    "por ejemplo",
+    "un ejemplo",
+    "例如",
+    "示例",
+    "格式",
+    "例えば",
+    "形式",
+    "например",
+    "пример",
+];
+/// Who says these means to do it.
+const INTENTIONS: &[&str] = &[
+    "i'll",
+    "i’ll",
+    "i will",
+    "let me",
+    "let's",
+    "let’s",
+    "i am going",
+    "i'm going",
+    "we'll",
+    "我来",
+    "让我",
+];
+/// A line of so many bytes that has the word in it is a heading.
+const HEADING: usize = 40;
+
 /// Columns that blanks take.
 pub(super) fn columns(blanks: &str) -> usize {
     blanks.chars().map(|c| if c == '\t' { 4 } else { 1 }).sum()
@@ -150,6 +206,20 @@ pub(super) fn speaker(line: &str) -> Option<(Speaker, bool)> {
     };
     let rest = rest.trim_start_matches(['*', '_', ']', ' ']).strip_prefix(':')?;
     Some((speaker, rest.trim_matches(['*', '_', ' ', '\t', '\r']).is_empty()))
+}
+
+/// True for a line that shows what follows, as a heading or in its last sentence, and says nothing of doing it.
+pub(super) fn exemplifies(line: &str) -> bool {
+    let line = line.to_lowercase();
+    let line = line.trim_end_matches(['*', '_', ' ', ':', '：']);
+    if line.len() < HEADING && (line.contains("example") || line.contains("beispiel")) {
+        return INTENTIONS.iter().all(|intention| !line.contains(intention));
+    }
+    let ends = [". ", "! ", "? ", "。", "！", "？"];
+    let start = ends.iter().filter_map(|end| line.rfind(end).map(|at| at + end.len())).max().unwrap_or(0);
+    let sentence = &line[start..];
+    let does = INTENTIONS.iter().any(|intention| sentence.contains(intention)) && !sentence.contains("show");
+    !does && EXAMPLES.iter().any(|example| sentence.contains(example))
 }
 
 /// True for a line that denies that what follows is meant, or asks.

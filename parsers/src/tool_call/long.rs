@@ -14,8 +14,8 @@ use super::long_json::{self, JsonStream};
 use super::long_xml::{self, XmlStream};
 use super::xml_head::{FUNCTIONS, Head, behind_repeats, head};
 
-/// A call that closes within so many bytes is held until it does.
-pub(crate) const HELD: usize = 4096;
+/// A call that closes within so many bytes is held until it does. Fuzzers find long calls only where these are short.
+pub(crate) const HELD: usize = if cfg!(fuzzing) { 192 } else { 4096 };
 
 /// What a stream did with the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,14 +75,14 @@ impl Long {
                     xml(text, body, true, format, tools)?
                 } else {
                     let (name, used) = long_json::head(text, body)?;
-                    (name, None, Kind::Json(JsonStream::new(body > at)), used)
+                    (name, None, Kind::Json(JsonStream::new(true, body > at)), used)
                 }
             }
             Grammar::Function => xml(text, 0, false, format, tools)?,
             Grammar::Mistral if text[opener.len()..].trim_start().starts_with(['[', '{']) => {
                 let at = opener.len() + blanks(&text[opener.len()..]);
                 let (name, used) = long_json::head(text, at)?;
-                (name, None, Kind::Json(JsonStream::new(false)), used)
+                (name, None, Kind::Json(JsonStream::new(true, false)), used)
             }
             Grammar::Named | Grammar::Mistral | Grammar::Harmony => named(text, opener, format)?,
             _ => return None,
@@ -162,10 +162,14 @@ type Begun = (String, Option<String>, Kind, usize);
 
 fn xml(text: &str, at: usize, opened: bool, format: &'static Format, tools: &ToolSet) -> Option<Begun> {
     let declared = |name: &str| tools.resolve(name).is_some();
-    let Head::Is { name, prefix, element, closed: false, length, .. } = head(&text[at..], FUNCTIONS, declared)
+    let Head::Is { name, prefix, element, attributes, closed: false, length } =
+        head(&text[at..], FUNCTIONS, declared)
     else {
         return None;
     };
+    if !attributes.is_empty() {
+        return None;
+    }
     let used = behind_repeats(text, at, at + length);
     // JSON inside the block, or anything else but parameters, is not for this path.
     let inside = used + loose_blanks(&text[used..]);
@@ -187,5 +191,5 @@ fn named(text: &str, opener: &str, format: &'static Format) -> Option<Begun> {
     let fenced = header.contains("```");
     let (name, id) = super::named::header(header, format.grammar)?;
     let plain = name_length(&name) == name.len() && !name.chars().all(|c| c.is_ascii_digit());
-    plain.then(|| (name, id, Kind::Json(JsonStream::new(fenced)), body + 1))
+    plain.then(|| (name, id, Kind::Json(JsonStream::new(false, fenced)), body + 1))
 }

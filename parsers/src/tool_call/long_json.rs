@@ -8,10 +8,13 @@ use memchr::memchr;
 use crate::json::Value;
 use crate::json_repair;
 
-use super::grammar::{End, may_become};
+use super::grammar::{End, may_become, window};
 use super::json_block::{self, Scan};
 use super::long::{Flow, Target};
-use super::normalise::{ARGUMENTS, NAMES, quoted};
+use super::normalise::{ARGUMENTS, NAMES, OTHERS, quoted};
+
+/// A member behind a call's arguments is looked for in so many bytes.
+const NEAR: usize = 256;
 
 /// `{"name": "N", "arguments": {`: the tool's name, and the bytes up to behind the brace of its arguments.
 pub(crate) fn head(text: &str, at: usize) -> Option<(String, usize)> {
@@ -60,6 +63,8 @@ enum State {
     Key,
     /// Inside a string value.
     Text,
+    /// Behind the arguments, in the object of the call: `, "id": "x"` may follow.
+    Outer,
     /// Behind the closing brace, where the end of a fence may follow.
     Tail,
 }
@@ -69,18 +74,27 @@ pub(crate) struct JsonStream {
     pub(crate) name: String,
     state: State,
     first: bool,
+    /// The arguments stand in the object of the call.
+    nested: bool,
     fenced: bool,
 }
 
 impl JsonStream {
-    pub(crate) fn new(fenced: bool) -> Self {
-        Self { name: String::new(), state: State::Key, first: true, fenced }
+    pub(crate) fn new(nested: bool, fenced: bool) -> Self {
+        Self { name: String::new(), state: State::Key, first: true, nested, fenced }
     }
 
     pub(crate) fn push(&mut self, rest: &str, end: End, target: Target<'_>, out: &mut String) -> Flow {
         match self.state {
             State::Key => self.member(rest, end, target, out),
             State::Text => self.text(rest, out),
+            State::Outer => match further_member(rest) {
+                Some(0) => self.leave(),
+                Some(used) => Flow::Used(used),
+                None if end.is_end() => self.leave(),
+                None => Flow::Hold,
+            },
+            State::Tail if !self.fenced => Flow::Done(0),
             State::Tail => {
                 let at = rest.len() - rest.trim_start_matches(['}', ']', ' ', '\n', '\r', '\t']).len();
                 let behind = &rest[at..];
@@ -97,11 +111,14 @@ impl JsonStream {
 
     fn close(&mut self, used: usize, out: &mut String) -> Flow {
         out.push('}');
-        if self.fenced {
-            self.state = State::Tail;
-            return Flow::Used(used);
-        }
-        Flow::Done(used)
+        self.state = if self.nested { State::Outer } else { State::Tail };
+        Flow::Used(used)
+    }
+
+    /// Behind the call.
+    fn leave(&mut self) -> Flow {
+        self.state = State::Tail;
+        Flow::Used(0)
     }
 
     fn member(&mut self, rest: &str, end: End, target: Target<'_>, out: &mut String) -> Flow {
@@ -202,6 +219,32 @@ impl JsonStream {
                 Flow::Used(1)
             }
         }
+    }
+}
+
+/// Bytes of a further member of a call's object, behind its arguments; `None` while that is open.
+fn further_member(text: &str) -> Option<usize> {
+    let near = window(text, NEAR);
+    let open = || if near.len() < text.len() { Some(0) } else { None };
+    let behind = near.trim_start();
+    let Some(member) = behind.strip_prefix(',').map(str::trim_start) else {
+        return if behind.is_empty() { open() } else { Some(0) };
+    };
+    if !member.starts_with('"') {
+        return if member.is_empty() { open() } else { Some(0) };
+    }
+    let Some((key, value)) = string(member) else { return open() };
+    let Some(value) = value.trim_start().strip_prefix(':').map(str::trim_start) else {
+        return if value.trim_start().is_empty() { open() } else { Some(0) };
+    };
+    let end = match value.as_bytes().first() {
+        Some(b'"') => string_end(value),
+        _ => value.find([',', '}']),
+    };
+    match end {
+        None => open(),
+        Some(end) if OTHERS.contains(&key.as_str()) => Some(near.len() - value.len() + end),
+        Some(_) => Some(0),
     }
 }
 

@@ -35,7 +35,8 @@ enum Scan {
     Ends(usize, usize),
     /// So many bytes are certain to be in it; what is open behind them.
     Certain(usize, Inside),
-    Broken,
+    /// It cannot be read behind so many bytes; what is open there.
+    Broken(usize, Inside),
 }
 
 #[derive(Debug)]
@@ -109,7 +110,7 @@ impl XmlStream {
                 let (length, used) = match self.scan(rest, end, target) {
                     Scan::Ends(length, used) => (length, used),
                     Scan::Certain(..) => return Flow::Hold,
-                    Scan::Broken => return Flow::Broken,
+                    Scan::Broken(..) => return Flow::Broken,
                 };
                 let value = &rest[..length];
                 let value = if self.framed { strip_newlines(value) } else { value };
@@ -306,11 +307,11 @@ impl XmlStream {
                 } else if inside.closed {
                     // A closer with words behind it, then the block's end: nobody can tell where the value ended.
                     match starts_with_any(after, self.format.closers) {
-                        Ok(_) => return Scan::Broken,
+                        Ok(_) => return Scan::Broken(at, inside),
                         Err(may) if self.opened && (may || after.is_empty()) => {
                             return Scan::Certain(at, inside);
                         }
-                        Err(_) if !self.opened => return Scan::Broken,
+                        Err(_) if !self.opened => return Scan::Broken(at, inside),
                         Err(_) => {}
                     }
                 }
@@ -353,8 +354,9 @@ impl XmlStream {
             let json = quoted(text);
             out.push_str(&json[1..json.len() - 1]);
         };
-        match self.scan(rest, end, target) {
-            Scan::Broken => Flow::Broken,
+        let scan = self.scan(rest, end, target);
+        let broken = matches!(scan, Scan::Broken(..));
+        match scan {
             Scan::Ends(length, used) => {
                 let value = &rest[..length];
                 escape(if self.framed { strip_last_newline(value) } else { value });
@@ -362,10 +364,10 @@ impl XmlStream {
                 self.state = State::Between;
                 Flow::Used(used)
             }
-            Scan::Certain(length, inside) => {
+            Scan::Certain(length, inside) | Scan::Broken(length, inside) => {
                 let certain = strip_last_newline(rest[..length].trim_end_matches([' ', '\t']));
                 if certain.is_empty() {
-                    return Flow::Hold;
+                    return if broken { Flow::Broken } else { Flow::Hold };
                 }
                 escape(certain);
                 self.inside = inside;

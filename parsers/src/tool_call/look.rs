@@ -84,7 +84,7 @@ impl Machine {
             match formats::at(rest) {
                 Ok((format, _)) if !settings.looks_for(format) => return Look::Text(1),
                 Ok((format, opener)) => {
-                    let doubt = self.doubt(format);
+                    let doubt = self.doubt(format, rest);
                     let certain = doubt == Doubt::None && !self.place.shows();
                     if let Some(look) = self.look_long(rest, opener, format, settings).filter(|_| certain) {
                         return look;

@@ -4,8 +4,8 @@
 //! quotation, a sentence that goes on. While that is open the call is held, never longer than the doubt needs.
 
 use super::Settings;
-use super::formats::{self, Format};
-use super::grammar::{End, Step};
+use super::formats::{self, Format, Grammar, SURPLUS};
+use super::grammar::{End, Step, name_length, starts_with_any};
 use super::lines::closes_showing;
 use super::machine::{Look, Machine};
 use super::place::Doubt;
@@ -13,21 +13,28 @@ use super::weak;
 
 /// The end of inline code is looked for in so many bytes.
 const SPAN: usize = 512;
+/// Longest name of an element around calls, in bytes.
+const ELEMENT: usize = 64;
 /// As many calls in a row may follow an indented one before it is believed.
 const ROW: usize = 64;
 
 impl Machine {
     /// What a call of this format needs here in order to be one.
-    pub(super) fn doubt(&self, format: &Format) -> Doubt {
+    pub(super) fn doubt(&self, format: &Format, rest: &str) -> Doubt {
         if self.shown {
             return Doubt::Talk;
         }
-        match self.place.doubt(&self.pending, format.token) {
+        let doubt = match self.place.doubt(&self.pending, format.token) {
+            Doubt::None if !self.gap && self.place.start && self.place.exemplifies(&self.text) => {
+                Doubt::Alone
+            }
             doubt if !self.gap || doubt == Doubt::Talk => doubt,
             // Behind a call, and at the very start, only an indented one may be an example.
-            Doubt::Indented if !self.has_call() => Doubt::Indented,
+            Doubt::Alone if !self.has_call() => Doubt::Alone,
             _ => Doubt::None,
-        }
+        };
+        let element = doubt == Doubt::None && format.grammar == Grammar::Function && is_xml(rest);
+        if element { Doubt::Element } else { doubt }
     }
 
     /// Delivers calls, or not, as what follows them tells.
@@ -85,8 +92,9 @@ impl Machine {
             Doubt::None => Some(true),
             Doubt::Talk => Some(false),
             Doubt::Sentence { token } => sentence(self.behind_calls(behind, false, end, settings)?, token),
-            Doubt::Indented => self.stands_alone(behind, end, settings),
+            Doubt::Alone => self.stands_alone(behind, end, settings),
             Doubt::Span => span(behind),
+            Doubt::Element => ends_element(self.behind_calls(behind, true, end, settings)?).map(|ends| !ends),
         }
     }
 
@@ -157,6 +165,27 @@ fn closed(text: &str) -> Option<&str> {
             _ => return Some(rest),
         }
     }
+}
+
+/// A bare block that any XML document may have: `<function name="N">`.
+fn is_xml(text: &str) -> bool {
+    let plain = ["<function", "<invoke"].iter().find_map(|tag| text.strip_prefix(tag));
+    plain.is_some_and(|rest| rest.trim_start().starts_with("name"))
+}
+
+/// The element around the blocks ends behind them.
+fn ends_element(behind: &str) -> Option<bool> {
+    let rest = behind.trim_start();
+    let Some(name) = rest.strip_prefix("</") else { return (!"</".starts_with(rest)).then_some(false) };
+    let length = name_length(name);
+    if length == name.len() && length < ELEMENT {
+        return None;
+    }
+    Some(
+        name[length..].starts_with('>')
+            && formats::closer_at(rest).is_err()
+            && starts_with_any(rest, SURPLUS).is_err(),
+    )
 }
 
 /// Words stand before the call: those that follow on its line make it talk. A token's sentence must go on through it.

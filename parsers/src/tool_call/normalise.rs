@@ -7,7 +7,7 @@
 use crate::event::Note;
 use crate::json::{Kind, Value};
 use crate::json_repair::{self, Repaired};
-use crate::schema::ToolSet;
+use crate::schema::{Tool, ToolSet};
 
 use super::grammar::Call;
 
@@ -58,21 +58,65 @@ fn object(value: Value<'_>, tools: &ToolSet, depth: usize) -> Option<Vec<Call>> 
     if name.is_empty() || name.len() > 256 || name.contains(char::is_whitespace) {
         return None;
     }
-    let arguments = ARGUMENTS.iter().find_map(|key| value.get(key));
-    // Without arguments, any other key may hold them: only a bare name of a declared tool is a call.
-    let known = |key: &str| NAMES.contains(&key) || ARGUMENTS.contains(&key) || OTHERS.contains(&key);
-    let all_known = value.members().all(|member| known(&member.name()));
-    if arguments.is_none() && (tools.resolve(name).is_none() || !all_known) {
+    if ambiguous(value, name) {
         return None;
     }
+    let mut all = ARGUMENTS.iter().filter_map(|key| value.get(key));
+    let first = all.next();
+    let arguments =
+        first.filter(|first| is_filled(first.raw())).or_else(|| all.find(|other| is_filled(other.raw())));
+    let arguments = arguments.or(first);
+    let known = |key: &str| NAMES.contains(&key) || ARGUMENTS.contains(&key) || OTHERS.contains(&key);
+    let all_known = value.members().all(|member| known(&member.name()));
     let (json, mut notes) = match arguments {
         Some(arguments) => arguments_of(arguments)?,
-        None => ("{}".to_owned(), Vec::new()),
+        // A bare name is a call of a declared tool.
+        None if all_known => tools.resolve(name).map(|_| ("{}".to_owned(), Vec::new()))?,
+        None => (beside_name(value, tools.tool(tools.resolve(name)?)?)?, vec![beside_note()]),
     };
     let mut call = call(name, &json, tools);
     notes.append(&mut call.notes);
     let plain = arguments.is_some() && all_known;
     Some(vec![Call { notes, plain, ..call }])
+}
+
+/// Whether it names two tools, or holds arguments twice: nobody can tell which are meant.
+fn ambiguous(value: Value<'_>, name: &str) -> bool {
+    let mut arguments = None;
+    value.members().any(|member| {
+        let (key, raw) = (member.name(), member.value.raw());
+        if NAMES.contains(&&*key) && member.value.kind() == Kind::String {
+            return member.value.as_str().is_some_and(|other| other.trim() != name);
+        }
+        let filled = ARGUMENTS.contains(&&*key) && is_filled(raw);
+        filled && arguments.replace(raw).is_some_and(|other| other != raw)
+    })
+}
+
+fn is_filled(arguments: &str) -> bool {
+    !matches!(arguments, "null" | "{}" | "\"\"")
+}
+
+/// `{"name": "N", "a": 1}`: the arguments of a declared tool beside its name, if all other keys are its parameters and none
+/// that it requires is missing.
+fn beside_name(value: Value<'_>, tool: &Tool) -> Option<String> {
+    let mut members = Vec::new();
+    for member in value.members() {
+        let key = member.name();
+        let names = NAMES.contains(&&*key);
+        if tool.has_parameter(&key) == names {
+            return None;
+        }
+        if !names {
+            members.push(format!("{}: {}", quoted(&key), member.value.raw()));
+        }
+    }
+    let complete = tool.required().all(|key| value.get(key).is_some());
+    complete.then(|| format!("{{{}}}", members.join(", ")))
+}
+
+fn beside_note() -> Note {
+    Note::Repaired("arguments beside the name were gathered".to_owned())
 }
 
 /// `{"tool": {…}}`: the only key is the name of a declared tool.

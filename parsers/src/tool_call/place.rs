@@ -8,8 +8,8 @@ use memchr::{memchr, memchr_iter, memchr3_iter, memrchr};
 
 use super::grammar::window;
 use super::lines::{
-    COMMENT_END, SHOWING, Speaker, columns, comments, denies, goes_on_as_diff, is_gutter, opens, showing,
-    speaker, starts_diff,
+    COMMENT_END, SHOWING, Speaker, columns, comments, denies, exemplifies, goes_on_as_diff, is_gutter, opens,
+    showing, speaker, starts_diff,
 };
 use super::markers;
 
@@ -27,8 +27,10 @@ pub(super) enum Doubt {
     Talk,
     /// Words stand before it on its line: none may follow there. Before a token the sentence has not ended.
     Sentence { token: bool },
-    /// Indented as code is: nothing but further calls may follow.
-    Indented,
+    /// Indented as code is, or shown by the line before: nothing but further calls may follow.
+    Alone,
+    /// A bare block in plain XML: the end of an element around it must not follow.
+    Element,
     /// Inline code is open since an earlier line of the paragraph: it must not be closed behind it.
     Span,
 }
@@ -110,7 +112,11 @@ impl Place {
 
     /// A quoted line.
     pub(super) fn quoted(&self) -> bool {
-        self.head.trim_start().starts_with('>')
+        let line = self.head.trim_start();
+        // In an item of a list, too.
+        let item = line.trim_start_matches(|c: char| c.is_ascii_digit());
+        let item = item.strip_prefix(['*', '-', '+', '.', ')']).filter(|item| item.starts_with(' '));
+        item.unwrap_or(line).trim_start().starts_with('>')
     }
 
     /// All is text here: a fence, a quoted line, inline code, a showing element.
@@ -140,7 +146,7 @@ impl Place {
         if self.span {
             Doubt::Span
         } else if self.start && indent >= 4 && (blank || self.indented) {
-            Doubt::Indented
+            Doubt::Alone
         } else if self.start || (token && !self.goes_on()) {
             Doubt::None
         } else {
@@ -163,12 +169,22 @@ impl Place {
         SHOWING.iter().any(|name| opens(&self.head, name)) || comments(&self.head)
     }
 
-    /// Text that a candidate at the end of an answer follows, and that denies or asks. `text`: what has not left yet.
+    /// The last line that is not blank denies that a candidate at the end of an answer is meant, or asks. `text`: what has not
+    /// left yet.
     pub(super) fn denies(&self, text: &str) -> bool {
+        self.last_line(text, denies)
+    }
+
+    /// That line shows what follows.
+    pub(super) fn exemplifies(&self, text: &str) -> bool {
+        self.last_line(text, exemplifies)
+    }
+
+    fn last_line(&self, text: &str, says: impl Fn(&str) -> bool) -> bool {
         let mut near = self.tail.clone();
         near.push_str(last_bytes(text));
         let near = near.trim_end();
-        denies(last_bytes(near.rsplit('\n').next().unwrap_or(near)))
+        says(last_bytes(near.rsplit('\n').next().unwrap_or(near)))
     }
 
     /// Text has left.

@@ -77,9 +77,11 @@ fn block(
     counts: &Cell<bool>,
     ctx: Context<'_>,
 ) -> (Function, bool) {
-    let (name, prefix, element, closed, end) =
+    let (name, prefix, element, mut attributes, closed, end) =
         match head(&text[at..], FUNCTIONS, |name| ctx.tools.resolve(name).is_some()) {
-            Head::Is { name, prefix, element, closed, length, .. } => (name, prefix, element, closed, at + length),
+            Head::Is { name, prefix, element, attributes, closed, length } => {
+                (name, prefix, element, attributes, closed, at + length)
+            }
             Head::More => return (Function::More, false),
             Head::No | Head::Bad => return (Function::Bad, false),
         };
@@ -87,8 +89,17 @@ fn block(
     if !wrapper.opened && declared.is_none() {
         return (Function::Bad, false);
     }
+    // Arguments that stand in the tag itself, if that is what they are.
+    let mut values = Values::new(&name, ctx.tools);
+    let known = attributes.iter().filter(|(key, _)| values.has_parameter(key)).count();
+    match known {
+        0 => attributes.clear(),
+        known if known < attributes.len() => return (Function::Bad, false),
+        _ => {}
+    }
+    attributes.iter().for_each(|(key, value)| values.push(key, value));
     if closed {
-        return (Function::Is(Values::new(&name, ctx.tools).call(), end), false);
+        return (Function::Is(values.call(), end), false);
     }
     let end = behind_repeats(text, at, end);
     let function = format!("</{prefix}{element}>");
@@ -98,9 +109,9 @@ fn block(
     let tags = Tags { prefix, element, function, parameters, wrapper, last, mend, counts, ctx };
     let required = declared.and_then(|name| ctx.tools.tool(name)).map(|tool| tool.required().collect());
     let mut block = Block {
-        values: Values::new(&name, ctx.tools),
+        values,
         required: required.unwrap_or_default(),
-        keys: Vec::new(),
+        keys: attributes.into_iter().map(|(key, _)| key).collect(),
         lost: Vec::new(),
         doubt: false,
         strained: false,

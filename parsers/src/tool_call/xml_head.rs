@@ -149,6 +149,14 @@ fn assigned(text: &str, rest: &str, element: &str, declared: impl Fn(&str) -> bo
         None => Tag::More,
         Some('>') => is(&behind[1..]),
         Some('/') if behind.len() == 1 => Tag::More,
+        Some(c) if c.is_alphabetic() && behind.len() < after.len() => match attributes(behind) {
+            Attributes::No => Tag::Bad,
+            Attributes::More => Tag::More,
+            Attributes::Are(attributes, closed, length) => {
+                let length = text.len() - behind.len() + length;
+                Tag::Is(Opening { name: name.to_owned(), attributes, closed, length })
+            }
+        },
         Some('=') if declared(name) => is(&behind[1..]),
         Some('<' | '{') if declared(name) => is(behind),
         Some(_) => Tag::Bad,

@@ -88,7 +88,17 @@ impl Tags<'_> {
     /// Text goes on behind the wrapper's closer, on its line; none while that is open.
     pub(crate) fn goes_on(&self, rest: &str) -> Option<bool> {
         let Some(after) = rest.strip_prefix(&self.function).map(str::trim_start) else { return Some(false) };
-        let Ok(closer) = starts_with_any(after, self.wrapper.closers) else { return Some(false) };
+        let closer = match starts_with_any(after, self.wrapper.closers) {
+            Ok(closer) => closer,
+            Err(may)
+                if (may || after.is_empty())
+                    && !self.wrapper.closers.is_empty()
+                    && !self.ctx.end.is_end() =>
+            {
+                return None;
+            }
+            Err(_) => return Some(false),
+        };
         match after[closer.len()..].trim_start_matches([' ', '\t']).chars().next() {
             None => self.ctx.end.is_end().then_some(false),
             Some(c) => Some(!c.is_whitespace() && c != '<'),

@@ -54,7 +54,11 @@ fn each_damage_has_its_one_reading() {
         ("{name: \"a\", b_2: [1]}", json!({"name": "a", "b_2": [1]}), &[UnquotedKey]),
         ("{\"a\": 1, // one\n \"b\": 2 /* two */}", json!({"a": 1, "b": 2}), &[Comment]),
         // What the number is, the schema says: an id keeps its zeros.
-        (r#"{"a": 007, "b": -.5, "c": [+5, 5., NaN]}"#, json!({"a": "007", "b": "-.5", "c": ["+5", "5.", "NaN"]}), &[OddNumber]),
+        (
+            r#"{"a": 007, "b": -.5, "c": [+5, 5., NaN]}"#,
+            json!({"a": "007", "b": "-.5", "c": ["+5", "5.", "NaN"]}),
+            &[OddNumber],
+        ),
         (r#"{\n"a": 1,\n\t"b": "x\n"\n}"#, json!({"a": 1, "b": "x\n"}), &[WrittenBreak]),
         ("\u{feff}{\"a\": 1}", json!({"a": 1}), &[]),
         ("['dune', 'wind']", json!(["dune", "wind"]), &[SingleQuotes]),
