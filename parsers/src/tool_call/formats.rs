@@ -189,12 +189,31 @@ pub(crate) const FORMATS: &[Format] = &[
 /// Families that write calls without any marker, too.
 const WEAK: &[&str] = &["bare_json", "functionary", "llama3_json", "llama4", "pythonic"];
 
+/// What counts without a marker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Weak {
+    /// All that proves itself.
+    Any,
+    /// Only what has lost its opener, and has the rest of its tags.
+    Tagged,
+    None,
+}
+
+/// What counts where a model probably writes in this family. Special tokens may be lost on the way, plain tags are not; and all
+/// of a family may be written without.
+pub(super) fn weak_beside(family: &str) -> Weak {
+    let tagged = |format: &Format| format.name == family && !format.token;
+    match FORMATS.iter().any(tagged) && !WEAK.contains(&family) {
+        true => Weak::Tagged,
+        false => Weak::Any,
+    }
+}
+
 /// What an answer is looked through for, where its family is known.
 #[derive(Debug)]
 pub(super) struct Narrow {
     entries: Vec<&'static str>,
-    /// Weak evidence counts.
-    pub(super) weak: bool,
+    pub(super) weak: Weak,
 }
 
 impl Narrow {
@@ -204,7 +223,8 @@ impl Narrow {
         let first = *named.peek()?;
         let mut entries = vec![first.name];
         entries.extend(named.flat_map(|format| format.with));
-        Some(Self { entries, weak: WEAK.contains(&name) })
+        let weak = if WEAK.contains(&name) { Weak::Any } else { Weak::Tagged };
+        Some(Self { entries, weak })
     }
 
     pub(super) fn holds(&self, format: &Format) -> bool {

@@ -10,11 +10,11 @@ use super::json_block::{self, Body};
 use super::normalise;
 use super::values::Values;
 
-const KEY: &str = "<arg_key>";
+pub(super) const KEY: &str = "<arg_key>";
 const KEY_END: &str = "</arg_key>";
 const VALUE: &str = "<arg_value>";
 const VALUE_END: &str = "</arg_value>";
-const OPENER: &str = "<tool_call>";
+pub(super) const OPENER: &str = "<tool_call>";
 const CLOSER: &str = "</tool_call>";
 /// The rest of a line behind a call is looked through for so many bytes.
 const LINE: usize = 512;

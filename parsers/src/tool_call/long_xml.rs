@@ -8,7 +8,7 @@ use super::long::{Flow, HELD, Target};
 use super::normalise::quoted;
 use super::xml_block::strip_newlines;
 use super::xml_head::{FUNCTIONS, Head, PARAMETERS, TAG, assigns, head};
-use super::xml_tags::{Next, closed_by, may_close};
+use super::xml_tags::{Next, closed_by, closers, may_close};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
@@ -271,14 +271,8 @@ impl XmlStream {
                 continue;
             }
             if let Some(length) = self.closer(tag) {
-                let mut chain = vec![(at, at + length)];
-                skip = at + length;
-                let behind = loop {
-                    let next = skip + loose_blanks(&rest[skip..]);
-                    let Some(length) = self.closer(&rest[next..]) else { break &rest[next..] };
-                    skip = next + length;
-                    chain.push((next, skip));
-                };
+                let (chain, behind) = closers(rest, at, length, |rest| self.closer(rest));
+                skip = chain[chain.len() - 1].1;
                 let nth = inside.parameters.min(chain.len() - 1);
                 match self.next(behind, end, target) {
                     Next::Open => return Scan::Certain(at, inside),

@@ -3,7 +3,7 @@
 //! The place decides as much as the bytes: in a fence, in inline code and on a quoted line all is text. A token that leaks is
 //! gone behind a call and at the very end; in the middle of an answer it is what the user asked about.
 
-use super::formats::{self, Format, INVENTED, LEAKS, SHELLS, SURPLUS};
+use super::formats::{self, Format, INVENTED, LEAKS, SHELLS, SURPLUS, Weak};
 use super::grammar::{self, End, Step, blanks, may_become, starts_with_any, window};
 use super::lines::{closes_showing, may_show};
 use super::long::{HELD, Long};
@@ -112,11 +112,12 @@ impl Machine {
         if self.place.start && first == b'>' {
             return self.look_quote(rest, end, settings);
         }
-        if !self.place.start || self.calls > 0 || !settings.weak || self.rejected > PATIENCE {
+        let weak = settings.weak;
+        if !self.place.start || self.calls > 0 || weak == Weak::None || self.rejected > PATIENCE {
             return Look::Text(1);
         }
         let start = self.gap;
-        if start && matches!(first, b'a' | b'c') {
+        if start && weak == Weak::Any && matches!(first, b'a' | b'c') {
             match channels::stripped(rest, self.context(end, settings)) {
                 Step::Not(_) => {}
                 Step::More if !open => {}
@@ -125,7 +126,7 @@ impl Machine {
         }
         if weak::is_candidate(first, start) {
             let step = weak::read(rest, start, self.context(end, settings));
-            if self.is_denied(rest, &step) {
+            if self.is_denied(rest, &step) || (weak == Weak::Tagged && weak::is_bare(rest, &step, settings)) {
                 return Look::Text(1);
             }
             return self.weakly_meant(rest, step, end, settings);
@@ -219,7 +220,7 @@ impl Machine {
         if mark == b'~'
             || self.place.is_talk()
             || self.calls > 0
-            || !settings.weak
+            || settings.weak != Weak::Any
             || self.rejected > PATIENCE
         {
             return fence;

@@ -12,7 +12,7 @@ use super::long::{Flow, Long};
 use super::place::Place;
 
 /// A candidate may be held up to so many bytes; beyond that it is text.
-const LONGEST: usize = 8 << 20;
+pub(super) const LONGEST: usize = 8 << 20;
 /// From here on an open candidate is looked at again only when it has grown by a sixteenth.
 const OFTEN: usize = 4096;
 /// After so many candidates that came to nothing, weak evidence counts no longer.
@@ -25,11 +25,11 @@ pub(crate) struct Machine {
     pub(super) pending: String,
     /// Text that is certain, on its way into one event.
     pub(super) text: String,
-    events: Vec<Event>,
+    pub(super) events: Vec<Event>,
     pub(super) place: Place,
     /// At the start, or right behind reasoning, a call or markup.
     pub(super) gap: bool,
-    thought: Option<&'static [&'static str]>,
+    pub(super) thought: Option<&'static [&'static str]>,
     long: Option<Long>,
     /// A long call was one of a list, which may go on.
     pub(super) list: Option<&'static Format>,
@@ -42,9 +42,9 @@ pub(crate) struct Machine {
     pub(super) shown: bool,
     /// The backend has sent a call itself, beside the text.
     beside: bool,
-    said: bool,
+    pub(super) said: bool,
     pub(super) reasoned: bool,
-    lost: bool,
+    pub(super) lost: bool,
     stopped: bool,
 }
 
@@ -156,14 +156,14 @@ impl Machine {
         at
     }
 
-    fn flush(&mut self) {
+    pub(super) fn flush(&mut self) {
         if !self.text.is_empty() {
             self.place.left(&self.text);
             self.events.push(Event::Text(std::mem::take(&mut self.text)));
         }
     }
 
-    fn markup(&mut self, text: &str) {
+    pub(super) fn markup(&mut self, text: &str) {
         if !text.is_empty() {
             self.flush();
             self.events.push(Event::Note(Note::Markup(text.to_owned())));
@@ -279,114 +279,5 @@ impl Machine {
 
     pub(super) fn context<'a>(&self, end: End, settings: &'a Settings) -> Context<'a> {
         Context { tools: &settings.tools, end, demanded: settings.demanded, named: settings.named.as_deref() }
-    }
-
-    /// Does what a grammar said.
-    fn take(&mut self, rest: &str, step: Step, strong: bool, end: End, settings: &Settings) -> Option<usize> {
-        match step {
-            Step::More if !end.is_end() && rest.len() < LONGEST => None,
-            Step::More if end == End::Cut && (strong || settings.demanded) => {
-                self.cut(rest);
-                Some(rest.len())
-            }
-            Step::More if end.is_end() && strong => self.say(rest, rest.len()),
-            Step::More if !strong => {
-                self.rejected += 1;
-                self.say(rest, 1)
-            }
-            Step::Not(used) if !strong => {
-                self.rejected += 1;
-                self.say(rest, used)
-            }
-            Step::More => self.say_exactly(rest, rest.len()),
-            Step::Broken(..) => self.say(rest, 1),
-            Step::Not(used) => self.say_exactly(rest, used.clamp(1, rest.len())),
-            Step::Opener(used) => {
-                self.pending.push_str(&rest[..used]);
-                Some(used)
-            }
-            Step::Shell(used, closers) => {
-                self.shell = closers;
-                self.drop(&rest[..used])
-            }
-            Step::Reasoning(used, closers) => {
-                self.drop(&rest[..used]);
-                self.thought = Some(closers);
-                Some(used)
-            }
-            Step::Calls(calls, used) => {
-                self.drop(&rest[..used]);
-                self.deliver(calls, settings);
-                Some(used)
-            }
-            Step::Before(calls, used, until) => {
-                self.drop(&rest[..used]);
-                self.deliver(calls, settings);
-                self.say_exactly(&rest[used..], until - used);
-                Some(until)
-            }
-            Step::CutAfter(calls) => {
-                self.deliver(calls, settings);
-                self.cut(rest);
-                Some(rest.len())
-            }
-        }
-    }
-
-    fn cut(&mut self, rest: &str) {
-        self.drop(rest);
-        self.events.push(Event::Note(Note::CutInsideCall));
-        self.lost = true;
-    }
-
-    fn deliver(&mut self, calls: Vec<Call>, settings: &Settings) {
-        self.flush();
-        for call in calls {
-            if self.calls > 0 && !settings.parallel {
-                self.events.push(Event::Note(Note::ParallelCallDropped(call.name)));
-                continue;
-            }
-            let index = self.calls;
-            self.calls += 1;
-            self.events.extend(call.notes.into_iter().map(Event::Note));
-            self.events.push(Event::CallStart { index, id: call.id, name: call.name });
-            self.events.push(Event::CallArguments { index, text: call.arguments });
-            self.events.push(Event::CallEnd { index });
-        }
-    }
-
-    /// Markup that leaves the text.
-    fn drop(&mut self, markup: &str) -> Option<usize> {
-        let pending = std::mem::take(&mut self.pending);
-        self.markup(&pending);
-        self.markup(markup);
-        self.gap = true;
-        self.place.fresh();
-        Some(markup.len())
-    }
-
-    /// At least `least` bytes are text; so is all up to the next place that has to be looked at.
-    fn say(&mut self, rest: &str, least: usize) -> Option<usize> {
-        let least = (least..=rest.len()).find(|at| rest.is_char_boundary(*at)).unwrap_or(rest.len());
-        self.say_exactly(rest, self.place.next(rest, least))
-    }
-
-    fn say_exactly(&mut self, rest: &str, used: usize) -> Option<usize> {
-        let used = (used..=rest.len()).find(|at| rest.is_char_boundary(*at)).unwrap_or(rest.len());
-        let text = &rest[..used];
-        let pending = std::mem::take(&mut self.pending);
-        let quiet = self.reasoned && !self.said && self.calls == 0 && pending.trim().is_empty();
-        match quiet {
-            true => self.markup(&pending),
-            false => self.text.push_str(&pending),
-        }
-        self.text.push_str(text);
-        self.place.advance(&pending);
-        self.place.advance(text);
-        self.gap = false;
-        self.shown &= text.trim().is_empty();
-        self.list = None;
-        self.said = true;
-        Some(used)
     }
 }

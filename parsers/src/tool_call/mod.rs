@@ -8,6 +8,7 @@
 
 mod braces;
 mod channels;
+mod family;
 mod formats;
 mod grammar;
 mod inner;
@@ -24,7 +25,9 @@ mod meant;
 mod named;
 mod normalise;
 mod options;
+mod outcome;
 mod place;
+mod python_string;
 mod pythonic;
 mod tags;
 mod thought;
@@ -35,7 +38,9 @@ mod wrapper;
 mod xml_block;
 mod xml_head;
 mod xml_tags;
+mod xml_value;
 
+pub use family::{family_of_parser, family_of_template};
 pub use options::{Options, ToolChoice};
 pub use utf8::Utf8;
 
@@ -43,7 +48,7 @@ use crate::event::Event;
 use crate::reasoning::{Piece, ReasoningSplitter};
 use crate::schema::ToolSet;
 
-use formats::{Format, Narrow};
+use formats::{Format, Narrow, Weak};
 use grammar::End;
 use machine::Machine;
 use thought::Thought;
@@ -53,7 +58,7 @@ use thought::Thought;
 struct Settings {
     tools: ToolSet,
     parallel: bool,
-    weak: bool,
+    weak: Weak,
     demanded: bool,
     named: Option<String>,
     /// The family, if it is known.
@@ -88,12 +93,18 @@ pub struct TextParser {
 impl TextParser {
     /// A parser for one answer.
     pub fn new(options: Options) -> Self {
-        let Options { tools, tool_choice, parallel, thinking_open, response_format, format, .. } = options;
-        let (thinking_tags, thoughts_stay) = (options.thinking_tags, options.thoughts_stay);
+        let Options { tools, tool_choice, parallel, thinking_open, response_format, .. } = options;
+        let Options { thinking_tags, thoughts_stay, format, family, .. } = options;
         let active = !tools.is_empty() && tool_choice != ToolChoice::None;
         let demanded = matches!(tool_choice, ToolChoice::Required | ToolChoice::Named(_));
         let narrow = format.as_deref().and_then(Narrow::to);
-        let weak = !response_format && (demanded || narrow.as_ref().is_none_or(|narrow| narrow.weak));
+        let weak = match (&narrow, family.as_deref()) {
+            _ if response_format => Weak::None,
+            _ if demanded => Weak::Any,
+            (Some(narrow), _) => narrow.weak,
+            (None, Some(family)) => formats::weak_beside(family),
+            (None, None) => Weak::Any,
+        };
         let named = match tool_choice {
             ToolChoice::Named(name) => tools.resolve(&name).map(str::to_owned),
             _ => None,

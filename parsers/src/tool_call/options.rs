@@ -40,6 +40,9 @@ pub struct Options {
     /// The family in which the model writes its calls, one of [`super::format_names`]: nothing else is looked for then. Without it,
     /// or with a name that is none of them, every family is.
     pub format: Option<String>,
+    /// The family in which the model probably writes its calls ([`super::family_of_parser`], [`super::family_of_template`]):
+    /// every family is looked for all the same, but what has no tag at all counts only where this one may lose its own.
+    pub family: Option<String>,
 }
 
 impl Options {
@@ -70,6 +73,7 @@ impl Options {
             thoughts_stay: false,
             response_format: format.is_some_and(|format| format.starts_with("json")),
             format: None,
+            family: None,
         }
     }
 }

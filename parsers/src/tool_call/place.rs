@@ -233,7 +233,8 @@ impl Place {
                 _ if self.fence.is_some() => {}
                 b'<' if place > least && bytes[place - 1] == b']' => return place - 1,
                 b'<' if markers::may_begin(&bytes[place..]) => return place,
-                b'[' if bytes.get(at).is_none_or(|next| *next == b'T') => return place,
+                // `[TOOL_CALLS]`, `[/INST]`
+                b'[' if bytes.get(at).is_none_or(|next| matches!(next, b'T' | b'/')) => return place,
                 _ => {}
             }
         }

@@ -3,7 +3,8 @@
 //! So much more is demanded than of a marker: a declared tool, its required arguments, the keys of a call and no others, and
 //! nothing behind it. Whatever contradicts that, in the order in which it arrives, makes it text.
 
-use super::formats::{self, LEAKS};
+use super::Settings;
+use super::formats::{self, Format, LEAKS};
 use super::grammar::{Call, Context, End, Step, blanks, may_become, name_length, starts_with_any, window};
 use super::json_block::{self, Scan};
 use super::normalise::{self, ARGUMENTS, NAMES, OTHERS};
@@ -29,6 +30,17 @@ pub(crate) fn read(text: &str, start: bool, ctx: Context<'_>) -> Step {
         Some(_) if start => by_name(text, ctx),
         _ => Step::Not(1),
     }
+}
+
+/// True for calls that have no tag of a family that is looked for.
+pub(super) fn is_bare(text: &str, step: &Step, settings: &Settings) -> bool {
+    let Step::Calls(_, used) = step else { return false };
+    let text = &text[..*used];
+    let tag = |format: &Format| match text.contains(keyed::KEY) {
+        true => format.openers.contains(&keyed::OPENER),
+        false => ORPHANS.iter().any(|closer| text.ends_with(closer) && format.closers.contains(closer)),
+    };
+    !formats::FORMATS.iter().any(|format| settings.looks_for(format) && tag(format))
 }
 
 /// True for a first character that `read` has something to say to.

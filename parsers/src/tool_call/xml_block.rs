@@ -6,15 +6,14 @@
 
 use std::cell::Cell;
 
-use memchr::memchr_iter;
-
-use super::grammar::{Call, Context, End, loose_blanks, may_be_blank, may_become, window};
+use super::grammar::{Call, Context, End, loose_blanks, may_be_blank, may_become};
 use super::json_block::{self, Body};
 use super::normalise;
 use super::values::Values;
 pub(crate) use super::wrapper::{Wrapper, functions};
-use super::xml_head::{FUNCTIONS, Head, PARAMETERS, TAG, assigns, behind_repeats, head};
-use super::xml_tags::{Next, Tags};
+use super::xml_head::{FUNCTIONS, Head, PARAMETERS, assigns, behind_repeats, head};
+use super::xml_tags::Tags;
+use super::xml_value::{Value, value};
 
 /// What stands where a block should.
 pub(crate) enum Function {
@@ -32,13 +31,13 @@ pub(crate) struct Block<'a> {
     /// The parameters, the open one too.
     pub(crate) keys: Vec<String>,
     /// Parameters that begin inside a value and are not closed there.
-    lost: Vec<String>,
+    pub(crate) lost: Vec<String>,
     /// A parameter that may have lost its closing tag was seen.
-    doubt: bool,
+    pub(crate) doubt: bool,
     /// A value holds a closing tag that nothing in it had opened.
-    strained: bool,
+    pub(crate) strained: bool,
     /// Parameters inside values are counted.
-    counts: bool,
+    pub(crate) counts: bool,
     /// Line breaks between its tags are written out as `\n`, and so are those that frame its values.
     written: bool,
 }
@@ -212,141 +211,6 @@ fn object(text: &str, at: usize, name: &str, tags: &Tags<'_>) -> Function {
     let mut call = normalise::call(name, &json, tags.ctx.tools);
     call.notes.splice(0..0, notes);
     Function::Is(call, end + if closed { tags.function.len() } else { 0 })
-}
-
-enum Value<'t> {
-    Open,
-    Bad,
-    Is(&'t str, usize),
-}
-
-/// The value that begins at `at`, and where the text goes on behind it.
-fn value<'t>(text: &'t str, at: usize, assigned: bool, tags: &Tags<'_>, block: &mut Block<'_>) -> Value<'t> {
-    let body = &text[at..];
-    let from = match body.trim_start().starts_with("<![CDATA[") {
-        true => match body.find("]]>") {
-            Some(end) => end + 3,
-            None => return Value::Open,
-        },
-        false => 0,
-    };
-    let is = |from: usize, to: usize| Value::Is(&body[..from], at + to);
-    // Blocks that are open inside the value; its open parameters, by name if they may be the call's own; a lone closer came.
-    let (mut blocks, mut inner, mut closed, mut inside_block) = (0usize, Vec::new(), false, true);
-    // Where the value ends if the closers behind do not balance.
-    let (mut first, mut late, mut ended, mut skip) = (None, None, false, from);
-    // Where it ends if the block's wrapper was never closed.
-    let mut unwrapped = None;
-    for found in memchr_iter(b'<', &body.as_bytes()[from..]) {
-        let found = from + found;
-        let rest = &body[found..];
-        if found < skip {
-            continue;
-        }
-        if let Some(length) = tags.closer(rest) {
-            let mut chain = vec![(found, found + length)];
-            skip = found + length;
-            let behind = loop {
-                let next = skip + loose_blanks(&body[skip..]);
-                let Some(length) = tags.closer(&body[next..]) else { break &body[next..] };
-                skip = next + length;
-                chain.push((next, skip));
-            };
-            let next = tags.next(behind, block);
-            if matches!(next, Next::Open) {
-                break;
-            }
-            if blocks > 0 {
-                late = late.or_else(|| tags.ends_answer(behind).then(|| chain[0]));
-                continue;
-            }
-            let balanced = inner.len() < chain.len();
-            if matches!(next, Next::Unwrapped) && balanced {
-                unwrapped = unwrapped.or(Some((chain[inner.len()], inner.clone())));
-            }
-            let goes = matches!(next, Next::Goes) && (balanced || !block.counts);
-            if matches!(next, Next::Goes) && !goes && first.is_none() {
-                first = Some((chain[0], inner.clone()));
-            }
-            ended = matches!(next, Next::Ends) && !balanced && first.is_some();
-            if ended {
-                break;
-            }
-            // The value began on a line of its own and does not end on one, and text follows the call: two readings.
-            let framed = tags.element == "function" && body.starts_with(['\n', '\r']);
-            if framed && matches!(next, Next::Ends) && !body[..chain[0].0].ends_with('\n') {
-                match tags.goes_on(behind) {
-                    None => break,
-                    Some(true) => return Value::Bad,
-                    Some(false) => {}
-                }
-            }
-            if goes || matches!(next, Next::Ends) || (balanced && matches!(next, Next::Repeats)) {
-                let nth = inner.len().min(chain.len() - 1);
-                inner.truncate(inner.len() - nth);
-                block.lost.extend(inner.into_iter().flatten());
-                return is(chain[nth].0, chain[nth].1);
-            }
-            closed |= balanced;
-            block.strained |= balanced;
-            inner.truncate(inner.len().saturating_sub(chain.len()));
-        } else if rest.starts_with(&tags.function) {
-            if blocks > 0 {
-                blocks -= 1;
-                continue;
-            }
-            inside_block = false;
-            if closed {
-                // A closer with words behind it, then the block's end: nobody can tell where the value ended.
-                match tags.behind(rest) {
-                    Some((wrapped, ..)) if wrapped || !tags.wrapper.opened => return Value::Bad,
-                    _ => continue,
-                }
-            }
-            if tags.ends_value(rest, at + found) {
-                block.lost.extend(inner.into_iter().flatten());
-                return is(found, found);
-            }
-        } else if tags.opens_block(rest) {
-            blocks += 1;
-        } else if blocks == 0 {
-            let declared = |key: &str| block.values.has_parameter(key);
-            let Head::Is { name, prefix, length, .. } = head(window(rest, TAG), PARAMETERS, declared) else {
-                continue;
-            };
-            let line_start = body[..found].trim_end_matches([' ', '\t']).ends_with('\n');
-            let own = prefix == tags.prefix && assigns(&rest[..length]) == assigned;
-            let lost = inside_block
-                && !closed
-                && line_start
-                && own
-                && declared(&name)
-                && !block.keys.contains(&name);
-            // The closing tag was lost: a parameter that is still to come begins on a line of its own.
-            if lost && tags.mend {
-                return is(found, found);
-            }
-            block.doubt |= lost;
-            inner.push(lost.then_some(name));
-        }
-    }
-    if let Some(((from, to), inner)) = unwrapped.filter(|_| tags.ctx.end.is_end()) {
-        block.strained = false;
-        block.lost.extend(inner.into_iter().flatten());
-        return is(from, to);
-    }
-    match (first, late) {
-        (Some(((from, to), inner)), _) if ended || (blocks == 0 && tags.ctx.end.is_end()) => {
-            block.counts = false;
-            block.lost.extend(inner.into_iter().flatten());
-            is(from, to)
-        }
-        (_, Some((from, to))) if tags.ctx.end == End::Stop => {
-            tags.counts.set(false);
-            is(from, to)
-        }
-        _ => Value::Open,
-    }
 }
 
 /// Exactly one newline on each side is framing; all else is the value.

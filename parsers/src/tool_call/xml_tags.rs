@@ -193,3 +193,20 @@ pub(crate) fn closed_by(rest: &str, closer: &str) -> Option<usize> {
         _ => None,
     }
 }
+
+/// The closing tags that follow each other from the one of `length` bytes at `at` on, each with its end, and the text behind.
+pub(crate) fn closers(
+    text: &str,
+    at: usize,
+    length: usize,
+    closer: impl Fn(&str) -> Option<usize>,
+) -> (Vec<(usize, usize)>, &str) {
+    let mut all = vec![(at, at + length)];
+    let mut end = at + length;
+    loop {
+        let next = end + loose_blanks(&text[end..]);
+        let Some(length) = closer(&text[next..]) else { return (all, &text[next..]) };
+        end = next + length;
+        all.push((next, end));
+    }
+}

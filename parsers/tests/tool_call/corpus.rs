@@ -41,7 +41,15 @@ impl Case {
 
     /// The answer to the whole text of a model that writes its calls in this format.
     pub(crate) fn run_narrowed(&self, format: &str) -> Folded {
-        let options = Options { format: Some(format.to_owned()), ..self.options() };
+        self.run_with(Options { format: Some(format.to_owned()), ..self.options() })
+    }
+
+    /// The answer to the whole text of a model that probably does.
+    pub(crate) fn run_hinted(&self, family: &str) -> Folded {
+        self.run_with(Options { family: Some(family.to_owned()), ..self.options() })
+    }
+
+    fn run_with(&self, options: Options) -> Folded {
         let (events, finish_reason) = self.read(options, [self.text().as_bytes()]);
         Folded { finish_reason, ..Folded::of(events) }
     }
