@@ -126,11 +126,54 @@ pub fn repair_object(text: &str, complete: bool) -> Option<Repaired> {
     is_json(&json).then_some(Repaired { json, repairs })
 }
 
-/// Whether it is one JSON value without white space around it, not too deep for this project's own views.
+/// Whether it is one JSON value without white space around it, not too deep for this project's own views. Half of a character
+/// that needs two escapes is none: strict readers refuse it.
 pub(crate) fn is_json(text: &str) -> bool {
     !text.is_empty()
         && serde_json::from_str::<IgnoredAny>(text).is_ok()
         && crate::json::Value::parse(text).is_ok()
+        && !has_half(text)
+}
+
+fn has_half(json: &str) -> bool {
+    let (mut at, bytes) = (0, json.as_bytes());
+    while let Some(found) = memchr::memchr(b'\\', &bytes[at..]) {
+        at += found;
+        at += match bytes.get(at + 1) {
+            Some(b'u') => match unicode_escape(&bytes[at..]) {
+                Ok(length) => length,
+                Err(_) => return true,
+            },
+            _ => 2,
+        };
+    }
+    false
+}
+
+/// Bytes of the escape `\uXXXX` that the text begins with, or of the two that make one character; `Err(true)` while more of it
+/// may come.
+pub(crate) fn unicode_escape(text: &[u8]) -> Result<usize, bool> {
+    let hex = |from: usize| {
+        let digits = text.get(from..).unwrap_or_default();
+        let digits = &digits[..digits.len().min(4)];
+        match digits.iter().all(u8::is_ascii_hexdigit) {
+            true if digits.len() == 4 => Ok(digits
+                .iter()
+                .fold(0_u32, |code, digit| code << 4 | char::from(*digit).to_digit(16).unwrap_or(0))),
+            whole => Err(whole),
+        }
+    };
+    match hex(2)? {
+        0xdc00..=0xdfff => Err(false),
+        0xd800..=0xdbff => match text.get(6..).unwrap_or_default() {
+            [b'\\', b'u', ..] => match hex(8)? {
+                0xdc00..=0xdfff => Ok(12),
+                _ => Err(false),
+            },
+            rest => Err(matches!(rest, [] | [b'\\'])),
+        },
+        _ => Ok(6),
+    }
 }
 
 fn is_space(c: char) -> bool {

@@ -136,7 +136,11 @@ impl Terms {
         let repair = self.repair.clone();
         let repair = repair.map(|repair| {
             let tags = config.thinking_tags.clone();
-            repair.thinking(config.thinking_open).thinking_between(tags).written_in(config.format)
+            repair
+                .thinking(config.thinking_open)
+                .thinking_between(tags)
+                .written_in(config.format)
+                .taught(backend.family())
         });
         let stream = self.stream && !choice.rules.contains(&Rule::AskWhole);
         Self { stream, repair: repair.filter(RepairTerms::is_needed), ..self.clone() }

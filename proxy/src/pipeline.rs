@@ -288,6 +288,7 @@ async fn serve(
                 thinking_open: false,
                 thinking_tags: None,
                 format: None,
+                family: None,
             },
         ),
         least_prompt: (app.config.failover.silent_truncation

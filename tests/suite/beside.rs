@@ -147,3 +147,35 @@ async fn a_call_of_the_text_that_was_too_long_to_wait_runs_once_and_the_structur
         assert_eq!((message.content.as_str(), message.calls.len()), ("", expected));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_backend_says_behind_the_end_of_a_choice_comes_before_it() {
+    let call = |id: &str, path: &str| {
+        let function = json!({ "name": "read_file", "arguments": arguments(path) });
+        let calls = json!([{ "index": 0, "id": id, "type": "function", "function": function }]);
+        chunk(&json!([{ "index": 0, "delta": { "tool_calls": calls }, "finish_reason": null }]))
+    };
+    let text =
+        |text: &str| chunk(&json!([{ "index": 0, "delta": { "content": text }, "finish_reason": null }]));
+    let done = || Step::Send("data: [DONE]\n\n".to_owned());
+    for (steps, content, calls, reason) in [
+        (vec![text("On it."), finish("stop"), call("a", "a.rs"), done()], "On it.", 1, "tool_calls"),
+        (
+            vec![text("On it."), finish("stop"), call("a", "a.rs"), finish("tool_calls"), done()],
+            "On it.",
+            1,
+            "tool_calls",
+        ),
+        (vec![call("a", "a.rs"), finish("tool_calls"), finish("stop"), done()], "", 1, "tool_calls"),
+        (vec![text("One"), finish("stop"), text(" two."), finish("stop"), done()], "One two.", 0, "stop"),
+        (vec![text("One"), finish("length"), finish("length"), done()], "One", 0, "length"),
+    ] {
+        let world = World::new(&[("b", 8000)], "");
+        world.backend("b").then(Reply::stream(steps));
+        let answer = world.chat(&request(&json!({ "stream": true }))).await;
+        let message = assembled(&answer);
+        assert_eq!((message.content.as_str(), message.calls.len()), (content, calls), "{}", answer.body);
+        assert_eq!(message.finish.as_deref(), Some(reason), "{}", answer.body);
+        assert_eq!(answer.body.matches("\"finish_reason\":\"").count(), 1, "{}", answer.body);
+    }
+}

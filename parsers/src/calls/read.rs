@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use crate::json_repair::{is_json, scalar};
+use crate::json_repair::{is_json, scalar, unicode_escape};
 use crate::schema::{PathPart, Tool};
 
 use super::reading::begins_wrapper;
@@ -240,24 +240,19 @@ impl Reader {
         }
     }
 
-    /// Behind a backslash that has left.
+    /// Behind a backslash, which has left.
     fn in_escape(&mut self, source: &str, from: usize, key: bool) -> Step {
-        let rest = source[self.at..].as_bytes();
-        let valid = match rest[0] {
-            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => true,
-            b'u' => {
-                let digits = rest[1..].iter().take(4);
-                let (count, good) =
-                    digits.fold((0, true), |(n, good), b| (n + 1, good && b.is_ascii_hexdigit()));
-                if good && count < 4 {
-                    return Step::Wait;
-                }
-                good
-            }
-            _ => false,
+        let escape = &source.as_bytes()[self.at - 1..];
+        let length = match escape[1] {
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(2),
+            b'u' => match unicode_escape(escape) {
+                Err(true) => return Step::Wait,
+                length => length.ok(),
+            },
+            _ => None,
         };
         self.want = Want::String { from, key };
-        if valid { Step::Pass(1) } else { Step::Write(0, "\\".to_owned()) }
+        length.map_or_else(|| Step::Write(0, "\\".to_owned()), |length| Step::Pass(length - 1))
     }
 }
 

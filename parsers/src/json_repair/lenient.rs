@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 
-use super::{DEPTH, Repair, is_space};
+use super::{DEPTH, Repair, is_space, unicode_escape};
 
 /// The longest key that is looked for behind a quote that may end a string.
 const KEY: usize = 256;
@@ -264,7 +264,7 @@ impl<'a> Reader<'a> {
         let next = rest[1..].chars().next()?;
         let length = match next {
             '"' | '\\' | '/' | 'b' | 'f' | 'n' | 'r' | 't' => 2,
-            'u' if rest.get(2..6).is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit())) => 6,
+            'u' => unicode_escape(rest.as_bytes()).unwrap_or(1),
             '\'' if quote == '\'' => {
                 self.out.push('\'');
                 self.at += 2;

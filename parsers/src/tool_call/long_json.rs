@@ -8,7 +8,7 @@ use memchr::memchr;
 use crate::json::Value;
 use crate::json_repair;
 
-use super::grammar::{End, may_become, window};
+use super::grammar::{End, window};
 use super::json_block::{self, Scan};
 use super::long::{Flow, Target};
 use super::normalise::{ARGUMENTS, NAMES, OTHERS, quoted};
@@ -191,19 +191,18 @@ impl JsonStream {
             },
             Some(b'\\') => match behind.chars().next() {
                 None => Flow::Hold,
-                Some('u') if behind.len() < 5 => Flow::Hold,
-                // The halves of one character leave together.
-                Some('u') if is_half(&behind[1..]) && behind.len() < 11 && may_pair(&behind[5..]) => {
-                    Flow::Hold
-                }
-                Some('u') if is_half(&behind[1..]) && is_second_half(&behind[5..]) => {
-                    out.push_str(&rest[..12]);
-                    Flow::Used(12)
-                }
-                Some('u') if behind.as_bytes()[1..5].iter().all(u8::is_ascii_hexdigit) => {
-                    out.push_str(&rest[..6]);
-                    Flow::Used(6)
-                }
+                Some('u') => match json_repair::unicode_escape(bytes) {
+                    // The halves of one character leave together.
+                    Ok(length) => {
+                        out.push_str(&rest[..length]);
+                        Flow::Used(length)
+                    }
+                    Err(true) => Flow::Hold,
+                    Err(false) => {
+                        out.push_str("\\\\");
+                        Flow::Used(1)
+                    }
+                },
                 Some('"' | '\\' | '/' | 'b' | 'f' | 'n' | 'r' | 't') => {
                     out.push_str(&rest[..2]);
                     Flow::Used(2)
@@ -246,24 +245,6 @@ fn further_member(text: &str) -> Option<usize> {
         Some(end) if OTHERS.contains(&key.as_str()) => Some(near.len() - value.len() + end),
         Some(_) => Some(0),
     }
-}
-
-/// The first half of a character beyond U+FFFF: `D83D` and its like.
-fn is_half(hex: &str) -> bool {
-    let hex = hex.as_bytes();
-    matches!(hex, [b'd' | b'D', b'8' | b'9' | b'a' | b'b' | b'A' | b'B', third, fourth, ..]
-        if third.is_ascii_hexdigit() && fourth.is_ascii_hexdigit())
-}
-
-/// True while the text may become an escape.
-fn may_pair(text: &str) -> bool {
-    may_become(text, "\\u") || text.starts_with("\\u")
-}
-
-/// Its second half, as an escape.
-fn is_second_half(escape: &str) -> bool {
-    matches!(escape.as_bytes(), [b'\\', b'u', b'd' | b'D', b'c'..=b'f' | b'C'..=b'F', third, fourth, ..]
-        if third.is_ascii_hexdigit() && fourth.is_ascii_hexdigit())
 }
 
 /// The text of an object's members, without its braces.

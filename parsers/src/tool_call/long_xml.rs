@@ -172,7 +172,7 @@ impl XmlStream {
                     .iter()
                     .map(String::as_str)
                     .chain([self.tags.function.as_str(), "\\n"]);
-                let tags = tags.chain(self.format.closers.iter().copied());
+                let tags = tags.chain(self.format.closers.iter().chain(self.format.openers).copied());
                 let undecided = inner.is_empty() || tags.into_iter().any(|tag| may_become(inner, tag));
                 if undecided { Flow::Hold } else { Flow::Broken }
             }

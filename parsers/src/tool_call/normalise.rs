@@ -16,7 +16,7 @@ pub(crate) const NAMES: [&str; 4] = ["name", "tool_name", "tool", "function"];
 /// Keys under which arguments stand.
 pub(crate) const ARGUMENTS: [&str; 5] = ["arguments", "parameters", "args", "input", "tool_input"];
 /// Further keys of a call.
-pub(crate) const OTHERS: [&str; 5] = ["type", "id", "tool_call_id", "tool_calls", "index"];
+pub(crate) const OTHERS: [&str; 6] = ["type", "id", "tool_call_id", "tool_calls", "index", "function_call"];
 /// Deepest nesting of call objects: `tool_calls` holds objects that hold `function`.
 const DEPTH: usize = 4;
 
@@ -49,8 +49,10 @@ fn object(value: Value<'_>, tools: &ToolSet, depth: usize) -> Option<Vec<Call>> 
     if let Some(list) = value.get("tool_calls").filter(|list| list.kind() == Kind::Array) {
         return collect(list, tools, depth);
     }
-    if let Some(nested) = value.get("function").filter(|nested| nested.kind() == Kind::Object) {
-        return collect(nested, tools, depth);
+    for key in ["function", "function_call"] {
+        if let Some(nested) = value.get(key).filter(|nested| nested.kind() == Kind::Object) {
+            return collect(nested, tools, depth);
+        }
     }
     let name = NAMES.iter().filter_map(|key| value.get(key)).find(|name| name.kind() == Kind::String);
     let Some(name) = name.and_then(Value::as_str) else { return named_by_key(value, tools) };

@@ -9,6 +9,8 @@ mod claims;
 #[cfg(test)]
 mod corpus;
 #[cfg(test)]
+mod forms;
+#[cfg(test)]
 mod limits;
 #[cfg(test)]
 mod long;
@@ -22,5 +24,7 @@ mod nested;
 mod score;
 #[cfg(test)]
 mod shown;
+#[cfg(test)]
+mod tables;
 #[cfg(test)]
 mod talk;

@@ -22,6 +22,7 @@ use http_body_util::Full;
 use parking_lot::{Mutex, RwLock};
 use switchback_parsers::diagnosis::Engine;
 use switchback_parsers::needs::Need;
+use switchback_parsers::tool_call::family_of_parser;
 use switchback_policies::agreement::{Agreement, Correction};
 use switchback_policies::cliff::Region;
 use switchback_policies::debt::Ledger;
@@ -159,6 +160,13 @@ impl Backend {
     pub(crate) fn parses_no_tools(&self) -> bool {
         let parses = self.config.tool_parser.or(self.found.read().tool_parser);
         self.engine() == Engine::Vllm && parses == Some(false)
+    }
+
+    /// The family in which its model probably writes calls: as probing found, else by the parser that its preset names. The
+    /// configured `format` is no guess, and goes its own way.
+    pub(crate) fn family(&self) -> Option<&'static str> {
+        let preset = || family_of_parser(self.config.preset?.tool_parser.as_deref()?);
+        self.found.read().family.or_else(preset)
     }
 
     /// What its chat template cannot read: as configured, else as its own rendering told.

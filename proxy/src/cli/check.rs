@@ -144,6 +144,7 @@ fn tell_backend(backend: &Arc<Backend>) {
         found
             .tool_parser
             .map(|parses| if parses { "parses tool calls" } else { "parses no tool calls" }.to_owned()),
+        backend.family().map(|family| format!("its model writes calls as {family}")),
         found.reasoning.map(|member| format!("thoughts in `{member}`")),
         found.images.map(|images| if images { "reads images" } else { "reads no images" }.to_owned()),
         found.counting.map(|counting| format!("counts by {counting}")),

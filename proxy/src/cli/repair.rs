@@ -16,6 +16,7 @@ use switchback_parsers::tool_call::{Options, TextParser, Utf8, format_names};
 
 use self::cuts::Cuts;
 use super::{Failed, say};
+use crate::config::nearest;
 
 mod cuts;
 
@@ -30,6 +31,9 @@ pub(super) struct RepairArgs {
     /// Feed the text in pieces, too: every (each single cut), bytes, chars, or random:SEED
     #[arg(long, value_name = "HOW")]
     cuts: Option<Cuts>,
+    /// The family in which the model writes its calls, as `format` of a backend; auto looks for all
+    #[arg(long, value_name = "NAME", value_parser = known_format, default_value = "auto")]
+    format: String,
     /// Name the formats, and exit
     #[arg(long)]
     formats: bool,
@@ -46,7 +50,7 @@ pub(super) fn run(args: &RepairArgs) -> Result<(), Failed> {
             let line = line.context("cannot read standard input")?;
             if !line.trim().is_empty() {
                 let answer = line_of(&line).with_context(|| format!("line {}", at + 1))?;
-                say(answer.report(args.cuts));
+                say(answer.written_in(&args.format).report(args.cuts));
             }
         }
         return Ok(());
@@ -64,8 +68,18 @@ pub(super) fn run(args: &RepairArgs) -> Result<(), Failed> {
         Value::Array(_) => Answer { tools: request, bytes, ..Answer::default() },
         mut request => Answer { tools: request["tools"].take(), bytes, request, ..Answer::default() },
     };
-    say(answer.report(args.cuts));
+    say(answer.written_in(&args.format).report(args.cuts));
     Ok(())
+}
+
+fn known_format(name: &str) -> Result<String, String> {
+    let known = format_names();
+    if name == "auto" || known.contains(&name) {
+        return Ok(name.to_owned());
+    }
+    let near = nearest(name, known.iter().copied()).map(|near| format!("did you mean {near}? "));
+    let near = near.unwrap_or_default();
+    Err(format!("{name} is no format of tool calls\nhint: {near}the formats are auto, {}", known.join(", ")))
 }
 
 fn line_of(line: &str) -> anyhow::Result<Answer> {
@@ -76,6 +90,7 @@ fn line_of(line: &str) -> anyhow::Result<Answer> {
         id: line.get("id").cloned(),
         tools: line["tools"].take(),
         request: line["request"].take(),
+        format: None,
     })
 }
 
@@ -87,9 +102,15 @@ struct Answer {
     tools: Value,
     /// Members of the request, and `thinking_open`, `upstream_finish`, `upstream_reasoning`.
     request: Value,
+    /// What is looked for; none: every format.
+    format: Option<String>,
 }
 
 impl Answer {
+    fn written_in(self, format: &str) -> Self {
+        Self { format: Some(format.to_owned()).filter(|format| format != "auto"), ..self }
+    }
+
     fn report(&self, cuts: Option<Cuts>) -> Value {
         let whole = self.fold([self.bytes.as_slice()]);
         let mut line = Map::new();
@@ -161,7 +182,8 @@ impl Answer {
     }
 
     fn options(&self) -> Options {
-        Options::from_json(&self.tools.to_string(), &self.request.to_string())
+        let format = self.format.clone();
+        Options { format, ..Options::from_json(&self.tools.to_string(), &self.request.to_string()) }
     }
 }
 

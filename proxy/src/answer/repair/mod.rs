@@ -6,6 +6,7 @@
 
 mod beside;
 mod late;
+mod order;
 mod own;
 mod stream;
 mod text;
@@ -43,6 +44,8 @@ pub(crate) struct RepairTerms {
     pub(crate) thinking_tags: Option<[String; 2]>,
     /// The family in which the backend's model writes calls, if it is known.
     pub(crate) format: Option<&'static str>,
+    /// The family in which it probably does.
+    pub(crate) family: Option<&'static str>,
 }
 
 impl RepairTerms {
@@ -68,6 +71,11 @@ impl RepairTerms {
     /// For a backend whose model writes calls in one known format.
     pub(crate) fn written_in(self, format: Option<&'static str>) -> Self {
         Self { format, ..self }
+    }
+
+    /// For a backend whose model was taught a family, as its template or its parser tells.
+    pub(crate) fn taught(self, family: Option<&'static str>) -> Self {
+        Self { family, ..self }
     }
 
     pub(crate) fn is_needed(&self) -> bool {
@@ -104,6 +112,7 @@ impl RepairTerms {
         options.thinking_open = self.thinking_open;
         options.thinking_tags.clone_from(&self.thinking_tags);
         options.format = self.format.map(str::to_owned);
+        options.family = self.family.map(str::to_owned);
         options.thoughts_stay = !self.in_thoughts;
         options.parallel |= !self.one_call;
         if !self.calls {

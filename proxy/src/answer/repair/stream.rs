@@ -10,6 +10,7 @@ use switchback_parsers::sse::write_data;
 
 use super::RepairTerms;
 use super::late::Late;
+use super::order::Order;
 use super::own::Writer;
 use super::text::{ChoiceText, Held};
 
@@ -28,6 +29,7 @@ pub(crate) struct StreamRepair {
     late: BTreeMap<u64, Option<Late>>,
     /// Frames that the normaliser has not decided on.
     waiting: Vec<Bytes>,
+    order: Order,
     /// What was cut inside a call has left.
     cut_call: bool,
     /// All text of the first choice, as long as there is nothing else in the answer, and if it is kept.
@@ -72,16 +74,26 @@ impl StreamRepair {
             writer: Writer::default(),
             late: BTreeMap::new(),
             waiting: Vec::new(),
+            order: Order::default(),
             cut_call: false,
         }
     }
 
     /// Takes a frame and its payload; what may leave is appended to `out`.
     pub(crate) fn frame(&mut self, frame: &Bytes, json: &str, out: &mut BytesMut) {
+        let ordered = if self.terms.calls { self.order.push(frame, json) } else { None };
+        match ordered {
+            None => self.ordered(frame, json, out),
+            Some(frames) => frames.iter().for_each(|(frame, json)| self.ordered(frame, json, out)),
+        }
+    }
+
+    /// The same for a frame behind which its choice does not go on.
+    fn ordered(&mut self, frame: &Bytes, json: &str, out: &mut BytesMut) {
         let chunk = Value::parse(json).ok();
         if let Some(several) = chunk.filter(|_| self.reads_text).and_then(apart) {
             for json in several {
-                self.frame(&write_data(json.as_bytes()), &json, out);
+                self.ordered(&write_data(json.as_bytes()), &json, out);
             }
             return;
         }
@@ -202,6 +214,7 @@ impl StreamRepair {
 
     /// The stream has ended, for whatever reason: what was held leaves as what it turned out to be.
     pub(crate) fn finish(&mut self, out: &mut BytesMut) {
+        self.end(out);
         let mut texts = std::mem::take(&mut self.texts);
         for (choice, state) in &mut texts {
             let (events, _) = state.parser.finish("cut");
@@ -215,9 +228,16 @@ impl StreamRepair {
         self.write(rewritten, None, out);
     }
 
-    /// Text waits that is only a part of a frame.
+    /// Text waits that is only a part of a frame, or the end of a choice does.
     pub(crate) fn has_part(&self) -> bool {
-        self.texts.values().any(ChoiceText::has_part)
+        self.order.waits() || self.texts.values().any(ChoiceText::has_part)
+    }
+
+    /// The end of a choice leaves, if one waits.
+    fn end(&mut self, out: &mut BytesMut) {
+        if let Some((frame, json)) = self.order.finish() {
+            self.ordered(&frame, &json, out);
+        }
     }
 
     /// Whether a choice was cut inside a call that came as text, of which nothing was shown.
@@ -232,6 +252,7 @@ impl StreamRepair {
 
     /// Lets such parts leave.
     pub(crate) fn send_parts(&mut self, out: &mut BytesMut) {
+        self.end(out);
         for (choice, text) in &mut self.texts {
             text.send_part(*choice, &self.writer, out);
         }

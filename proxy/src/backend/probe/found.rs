@@ -44,6 +44,9 @@ pub(crate) struct Found {
     /// counter of its calls is listed only then, seen in 0.32); SGLang: `tool_call_parser`; llama.cpp: whether its template
     /// knows tools; Ollama: the model's capability.
     pub(crate) tool_parser: Option<bool>,
+    /// The family in which its model was taught to write calls, one of the parsers' formats. SGLang: by its parser; llama.cpp,
+    /// ik_llama, Ollama: by the markers that the chat template writes.
+    pub(crate) family: Option<&'static str>,
     /// What the chat template can do: llama.cpp `/props` `chat_template_caps`.
     pub(crate) template: Option<TemplateCaps>,
     /// What its chat template cannot read, by what it refused to render: vLLM, SGLang `/tokenize`; llama.cpp, ik_llama
@@ -76,6 +79,7 @@ impl Found {
             pool: self.pool.or(earlier.pool),
             pool_shared: self.pool_shared.or(earlier.pool_shared),
             tool_parser: self.tool_parser.or(earlier.tool_parser),
+            family: self.family.or(earlier.family),
             template: self.template.or(earlier.template),
             needs: self.needs.or(earlier.needs),
             reasoning: self.reasoning.or(earlier.reasoning),

@@ -4,6 +4,7 @@
 //! and in older builds wait for a whole batch. Sources: llama.cpp build 11434 (`server-context.cpp`), ik_llama.cpp (`examples/server/server.cpp`).
 
 use serde_json::Value;
+use switchback_parsers::tool_call::family_of_template;
 
 use super::ask::Ask;
 use super::found::{Found, Load, ReasoningField, TemplateCaps};
@@ -36,6 +37,8 @@ fn read(props: &Value, is_ik: bool, found: &mut Found) {
     found.template = props.get("chat_template_caps").and_then(template);
     // A parser is derived from the template; one that knows no tools drops them.
     found.tool_parser = found.template.map(|template| template.tools);
+    let written = ["chat_template_tool_use", "chat_template"].into_iter().filter_map(|key| text(props, key));
+    found.family = written.into_iter().find_map(family_of_template);
     if is_ik {
         let total = found.window_at_most.or_else(|| positive(props.get("n_ctx")));
         found.pool = total;

@@ -5,6 +5,7 @@
 //! Source: ollama fb30760.
 
 use serde_json::{Value, json};
+use switchback_parsers::tool_call::family_of_template;
 
 use super::ask::{Answer, Ask};
 use super::found::{Found, ReasoningField};
@@ -52,6 +53,7 @@ fn show(page: &Value, found: &mut Found) {
         found.images = can("vision");
         found.tool_parser = can("tools");
     }
+    found.family = text(page, "template").and_then(family_of_template);
     let Some(info) = page.get("model_info") else { return };
     let Some(family) = text(info, "general.architecture") else { return };
     found.window_at_most = info.get(format!("{family}.context_length")).and_then(Value::as_u64);

@@ -4,6 +4,7 @@
 //! only what is named here is kept. Source: SGLang 0.5.23 (`srt/entrypoints/http_server.py`).
 
 use serde_json::Value;
+use switchback_parsers::tool_call::family_of_parser;
 
 use super::ask::Ask;
 use super::found::{Found, ReasoningField};
@@ -22,4 +23,5 @@ pub(super) async fn describe(ask: &mut Ask<'_>, found: &mut Found) {
     found.pool = number("max_total_num_tokens");
     found.slots = number("max_running_requests");
     found.tool_parser = server.get("tool_call_parser").map(|parser| !parser.is_null());
+    found.family = text(&server, "tool_call_parser").and_then(family_of_parser);
 }

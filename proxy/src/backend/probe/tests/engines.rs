@@ -163,6 +163,7 @@ async fn sglang_tells_its_parser_and_pool_and_is_never_asked_to_compute() {
                 pool: Some(116_256),
                 pool_shared: Some(true),
                 tool_parser: Some(true),
+                family: Some("hermes"),
                 reasoning: Some(ReasoningField::ReasoningContent),
                 images: Some(false),
                 counting: Some(Counting::Tokenize),
