@@ -63,6 +63,11 @@ impl Call {
         Self { body: request.body().clone(), request: Some(Arc::new(request)), ..self.clone() }
     }
 
+    /// It only has its prompt counted.
+    pub(crate) fn counts(&self) -> bool {
+        self.endpoint.path.contains("/count_tokens") || self.endpoint.path.contains("/input_tokens")
+    }
+
     /// Reads a body.
     pub(crate) fn read(
         id: String,

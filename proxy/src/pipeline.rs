@@ -123,7 +123,7 @@ async fn settle(
         let Some(backend) = loader::first_to_load(&plan).filter(|_| rounds < MOST_LOADS) else {
             return Ok(plan);
         };
-        match loader::until_there(app, client, backend, out).await {
+        match loader::until_there(app, call, client, backend, out).await {
             Ok(waited) => outcome.waited += waited,
             Err(NotThere::Elsewhere) => {}
             Err(NotThere::Refused(error)) => {
@@ -161,7 +161,7 @@ pub(crate) async fn plan(
         return Err(ApiError::may_not_swap(call.model.as_deref()).into());
     }
     let carries = |backend: &Arc<Backend>| app.admission.load(backend.name());
-    let may_load = loader::may_load(app, client);
+    let may_load = loader::may_load(app, call, client);
     let facts = |backend: &Arc<Backend>| {
         let loaded = app.loaded(backend, may_load);
         BackendFacts { load: carries(backend), loaded, ..backend.facts() }
@@ -206,8 +206,8 @@ pub(crate) async fn plan(
             ApiError::context_length_exceeded(tokens, limit, Some(why))
         }
         Some(Unserved::NoImages) => ApiError::images_not_supported(),
-        Some(Unserved::MayNotLoad) if client.may_swap => ApiError::not_for_background(call.model.as_deref()),
-        Some(Unserved::MayNotLoad) => ApiError::may_not_swap(call.model.as_deref()),
+        Some(Unserved::MayNotLoad) if !client.may_swap => ApiError::may_not_swap(call.model.as_deref()),
+        Some(Unserved::MayNotLoad) => ApiError::nothing_is_loaded_for(call.model.as_deref(), call.counts()),
         Some(Unserved::LoadFailed { again }) => {
             let failed = decision.refusals.iter().find(|(_, why)| *why == Refusal::LoadFailed { again });
             let backend = failed.map_or(&backends[0], |(index, _)| &backends[*index]);
@@ -299,7 +299,7 @@ async fn serve(
     let mut retry = Retry::new(app, call, plan);
     while let Some(next) = retry.next().await {
         let first = plan.decision.choices[next[0]].candidate.backend;
-        match loader::until_there(app, client, &plan.backends[first], out).await {
+        match loader::until_there(app, call, client, &plan.backends[first], out).await {
             Ok(waited) => outcome.waited += waited,
             Err(NotThere::Elsewhere) => {
                 retry.cannot_load(next[0]);

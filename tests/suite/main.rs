@@ -27,3 +27,4 @@ mod requests;
 mod routing;
 mod rules;
 mod sessions;
+mod swapping;

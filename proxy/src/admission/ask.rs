@@ -25,7 +25,7 @@ pub(crate) async fn admit(
     next: &[usize],
     out: &Out,
 ) -> Result<(usize, Grant, Permit), ApiError> {
-    let counts = call.endpoint.path.contains("/count_tokens") || call.endpoint.path.contains("/input_tokens");
+    let counts = call.counts();
     let of = |nth: &usize| {
         let candidate = &plan.decision.choices[*nth].candidate;
         offer(candidate, &plan.backend_facts[candidate.backend], &plan.facts)

@@ -127,6 +127,8 @@ pub(super) fn check(
         engine: engine.or(preset.map(|preset| preset.engine)),
     };
     let load = loader::load(loader, said, &mut complain);
+    // llama-swap lists the names of all that it could load: only its own leads to this one.
+    let model = written.model.or_else(|| load.as_ref().and_then(loader::Load::name_to_ask_for));
     let url = written.url.or(preset.map(|preset| format!("http://127.0.0.1:{}", preset.port)));
     let Some(url) = url else {
         if unknown_preset {
@@ -156,7 +158,7 @@ pub(super) fn check(
             drop_schema_keywords: written.drop_schema_keywords,
             rules_on,
             rules_off,
-            model: written.model,
+            model,
             images: written.images,
             streamed_required: written.streamed_required.map(Into::into).unwrap_or_default(),
             key,

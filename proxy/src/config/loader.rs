@@ -145,6 +145,16 @@ pub(crate) struct Load {
     pub(crate) way: Way,
 }
 
+impl Load {
+    /// The name that requests must bear to reach this very backend, where several answer at one address.
+    pub(super) fn name_to_ask_for(&self) -> Option<String> {
+        match &self.way {
+            Way::Swap { model } => Some(model.clone()),
+            Way::Slug { .. } | Way::Model { .. } | Way::Command(_) => None,
+        }
+    }
+}
+
 /// What the driver is told.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Way {

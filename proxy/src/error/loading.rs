@@ -47,14 +47,16 @@ impl ApiError {
         Self::not_loaded(message, "try again in a minute, or raise queue in [admission]", LONGEST_RETRY_AFTER)
     }
 
-    /// A background request whose backend is not loaded.
-    pub(crate) fn not_for_background(model: Option<&str>) -> Self {
+    /// A background request, or one that only `counts`, whose backend is not loaded.
+    pub(crate) fn nothing_is_loaded_for(model: Option<&str>, counts: bool) -> Self {
         let model = presentable(model.unwrap_or("the model"));
-        let message = format!("{model} is not loaded, and no other is unloaded for a background request");
-        Self::not_loaded(
-            message,
-            "try again when it is loaded, or set background = true in [loader], or another class under [[client]]",
-            LONGEST_RETRY_AFTER,
-        )
+        let what = if counts { "to count a prompt" } else { "for a background request" };
+        let hint = if counts {
+            "try again when it is loaded; a tokenizer under [[model]] counts without any backend"
+        } else {
+            "try again when it is loaded, or set background = true in [loader], or another class under [[client]]"
+        };
+        let message = format!("{model} is not loaded, and no other is unloaded {what}");
+        Self::not_loaded(message, hint, LONGEST_RETRY_AFTER)
     }
 }

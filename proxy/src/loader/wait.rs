@@ -13,6 +13,7 @@ use super::{Inner, Loader};
 use crate::answer::Out;
 use crate::app::App;
 use crate::backend::{Backend, probe};
+use crate::call::Call;
 use crate::error::ApiError;
 use crate::identify::Client;
 use crate::pipeline::Plan;
@@ -32,15 +33,17 @@ pub(crate) fn first_to_load(plan: &Plan) -> Option<&Arc<Backend>> {
     matches!(plan.backend_facts[first].loaded, Loaded::After(_)).then(|| &plan.backends[first])
 }
 
-/// Whether a client's requests may have another backend loaded in place of one that is there.
-pub(crate) fn may_load(app: &App, client: &Client) -> bool {
+/// Whether a request may have another backend loaded in place of one that is there. Agents have their prompts counted again
+/// and again: nothing is loaded for that.
+pub(crate) fn may_load(app: &App, call: &Call, client: &Client) -> bool {
     let background = || app.loader.as_ref().is_some_and(|loader| loader.for_background());
-    client.may_swap && (client.class != Class::Background || background())
+    client.may_swap && !call.counts() && (client.class != Class::Background || background())
 }
 
 /// Waits until a backend is there and takes requests; at once if it is.
 pub(crate) async fn until_there(
     app: &App,
+    call: &Call,
     client: &Client,
     backend: &Arc<Backend>,
     out: &Out,
@@ -55,7 +58,7 @@ pub(crate) async fn until_there(
     // Nobody is refused, and nothing loaded, before it is known who is there.
     let _ = inner.looked.subscribe().wait_for(|looks| *looks > 0).await;
     let ticket = inner.ticket();
-    let wish = inner.cards.lock().wish(ticket, index, may_load(app, client), inner.now());
+    let wish = inner.cards.lock().wish(ticket, index, may_load(app, call, client), inner.now());
     if let Err(standing) = wish {
         return Err(refused(loader, backend, standing));
     }

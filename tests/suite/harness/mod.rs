@@ -5,6 +5,7 @@
 
 mod backend;
 mod client;
+mod llama_swap;
 mod swapper;
 
 use std::collections::HashMap;
@@ -16,6 +17,7 @@ use switchback::{Config, Connect, Connecting, Service};
 
 pub(crate) use self::backend::{Backend, Reply, Step, delta, finish, reasoning, role};
 pub(crate) use self::client::{Answer, Client, request};
+pub(crate) use self::llama_swap::LlamaSwap;
 pub(crate) use self::swapper::Swapper;
 
 /// Everything at once.
@@ -50,13 +52,12 @@ impl World {
             .map(|host| host.trim_end_matches('"').to_owned())
             .map(|host| (host.clone(), Backend::new(&host)))
             .collect();
-        Self::over(text, backends, None)
+        Self::over(text, Pipes { backends: Arc::new(backends), swapper: None, llama_swap: None })
     }
 
-    fn over(text: &str, backends: HashMap<String, Arc<Backend>>, swapper: Option<Arc<Swapper>>) -> Self {
+    fn over(text: &str, pipes: Pipes) -> Self {
         let config = Config::parse(text, Path::new(".")).expect("a configuration that makes sense");
-        let backends = Arc::new(backends);
-        let pipes = Pipes { backends: backends.clone(), swapper };
+        let backends = pipes.backends.clone();
         let service = Arc::new(Service::new(config, Arc::new(pipes)));
         Self { service, backends, text: text.to_owned() }
     }
@@ -81,7 +82,43 @@ impl World {
         if let Some((first, _)) = backends.first() {
             swapper.has(first);
         }
-        (Self::over(&text, hosts, Some(swapper.clone())), swapper)
+        let pipes = Pipes { backends: Arc::new(hosts), swapper: Some(swapper.clone()), llama_swap: None };
+        (Self::over(&text, pipes), swapper)
+    }
+
+    /// The same with all of them at one address, where the scripted backend `port` answers.
+    pub(crate) fn on_one_port(backends: &[(&str, u64)]) -> (Self, Arc<Swapper>) {
+        let mut text = "[loader]\ndriver = \"model-switch\"\nurl = \"http://swapper\"\n".to_owned();
+        for (name, window) in backends {
+            text.push_str(&format!(
+                "[[backend]]\nname = \"{name}\"\nurl = \"http://port\"\nengine = \"vllm\"\nwindow = {window}\nmodel = \"{name}\"\n\
+                 load = {{ slug = \"{name}\" }}\n"
+            ));
+        }
+        let names: Vec<String> = backends.iter().map(|(name, _)| format!("{name:?}")).collect();
+        text.push_str(&format!("[[model]]\nname = \"m\"\nbackends = [{}]\n", names.join(", ")));
+        let port = Backend::new("port");
+        let slugs = backends.iter().map(|(name, _)| ((*name).to_owned(), Backend::new(name)));
+        let swapper = Swapper::new(slugs.collect());
+        let hosts = HashMap::from([("port".to_owned(), port)]);
+        let pipes = Pipes { backends: Arc::new(hosts), swapper: Some(swapper.clone()), llama_swap: None };
+        (Self::over(&text, pipes), swapper)
+    }
+
+    /// Models behind a llama-swap, each a backend, a model of its own (`only-NAME`), and in the model `m`.
+    pub(crate) fn behind_llama_swap(models: &[&str], more: &str) -> (Self, Arc<LlamaSwap>) {
+        let mut text = more.to_owned();
+        for model in models {
+            let name = model.replace(['/', ':'], "-");
+            text.push_str(&format!(
+                "[[backend]]\nname = \"{name}\"\nurl = \"http://swap\"\nload = {{ model = \"{model}\", time = \"40s\" }}\n\
+                 [[model]]\nname = \"only-{model}\"\nbackends = [\"{name}\"]\n"
+            ));
+        }
+        text.push_str("[[model]]\nname = \"m\"\n");
+        let swap = LlamaSwap::new(models);
+        let pipes = Pipes { backends: Arc::default(), swapper: None, llama_swap: Some(swap.clone()) };
+        (Self::over(&text, pipes), swap)
     }
 
     /// Changes the configuration.
@@ -137,14 +174,20 @@ struct Pipes {
     backends: Arc<HashMap<String, Arc<Backend>>>,
     /// Under the name `swapper`.
     swapper: Option<Arc<Swapper>>,
+    /// Under the name `swap`.
+    llama_swap: Option<Arc<LlamaSwap>>,
 }
 
 impl Connect for Pipes {
     fn connect(&self, to: &Authority) -> Connecting {
         let backend = self.backends.get(to.host()).cloned();
+        let llama_swap = self.llama_swap.clone().filter(|_| to.host() == "swap");
         let swapper = self.swapper.clone().filter(|_| to.host() == "swapper");
         Box::pin(async move {
             let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+            if let Some(swap) = llama_swap {
+                return Ok(swap.accept());
+            }
             if let Some(swapper) = swapper {
                 return swapper.accept().ok_or_else(refused);
             }
