@@ -12,6 +12,7 @@ mod counting;
 mod disconnect;
 mod doctor;
 mod harness;
+mod loading;
 mod overflow;
 mod passing;
 mod routing;

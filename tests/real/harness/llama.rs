@@ -138,6 +138,21 @@ fn slot(slot: &Value) -> Slot {
     }
 }
 
+/// Ends the server when whoever started it is gone: it reads its input to the end.
+const KEPT: &str = r#"while kill -0 $PPID 2>/dev/null; do sleep 1; done | exec "$0" "$@""#;
+
+/// The words of a command that starts a server at this port, and is that server.
+pub(crate) async fn start_command(spec: Spec, port: u16) -> Result<Vec<String>> {
+    let python = tokio::task::spawn_blocking(python).await??;
+    let (port, slots) = (port.to_string(), spec.slots.to_string());
+    let context = (spec.window * spec.slots).to_string();
+    let interpreter = python.interpreter.to_str().context("an odd path")?;
+    let model = python.model.to_str().context("an odd path")?;
+    let words = ["sh", "-c", KEPT, interpreter, PROGRAM, model, "--alias", spec.name, "--port", &port];
+    let sizes = ["--context", &context, "--slots", &slots];
+    Ok(words.into_iter().chain(sizes).map(str::to_owned).collect())
+}
+
 async fn spawn(spec: Spec, port: u16) -> Result<(Child, SocketAddr)> {
     // The first call may install for minutes.
     let python = tokio::task::spawn_blocking(python).await??;

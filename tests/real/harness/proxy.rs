@@ -15,7 +15,7 @@ use tokio::io::BufReader;
 use tokio::process::{ChildStdin, Command};
 
 use super::client::{Answer, Reply, Sent, get, send};
-use super::llama::Llama;
+use super::llama::{Llama, Spec};
 use super::{SOON, file_of_test, first_line, log, wait_until};
 
 /// Runs the program until standard input ends, which it does when the test lets go of it, and when the test dies.
@@ -33,8 +33,11 @@ pub(crate) struct Proxy {
 pub(crate) struct Setup {
     backends: String,
     names: Vec<&'static str>,
+    /// Those that are not there yet.
+    unloaded: Vec<&'static str>,
     model: String,
     failover: String,
+    loader: String,
 }
 
 impl Setup {
@@ -45,6 +48,21 @@ impl Setup {
         let _ =
             writeln!(self.backends, "[[backend]]\nname = \"{name}\"\nurl = \"http://{address}\"\n{more}\n");
         self.names.push(name);
+        self
+    }
+
+    /// Adds a backend that is not there yet, and that the loader brings there.
+    pub(crate) fn unloaded(mut self, spec: Spec, address: SocketAddr, more: &str) -> Self {
+        let name = spec.name;
+        let _ =
+            writeln!(self.backends, "[[backend]]\nname = \"{name}\"\nurl = \"http://{address}\"\n{more}\n");
+        self.unloaded.push(name);
+        self
+    }
+
+    /// Lines of the table `[loader]`.
+    pub(crate) fn loader(mut self, lines: &str) -> Self {
+        self.loader = format!("[loader]\n{lines}\n\n");
         self
     }
 
@@ -61,12 +79,13 @@ impl Setup {
     }
 
     fn toml(&self) -> String {
-        let Self { backends, names, model, failover } = self;
+        let Self { backends, names, unloaded, model, failover, loader } = self;
+        let names: Vec<&str> = names.iter().chain(unloaded).copied().collect();
         // A head that is held until the answer begins names the backend.
         let usual = "hold_head = \"120s\"\nkeep_alive = \"120s\"";
         let failover = if failover.is_empty() { usual } else { failover };
         format!(
-            "[server]\nlisten = \"127.0.0.1:0\"\n\n{backends}[[model]]\nname = \"smollm2\"\naliases = [\"auto\"]\n\
+            "[server]\nlisten = \"127.0.0.1:0\"\n\n{loader}{backends}[[model]]\nname = \"smollm2\"\naliases = [\"auto\"]\n\
              backends = {names:?}\n{model}\n\n[failover]\n{failover}\n\n[probe]\ninterval = \"200ms\"\n"
         )
     }
