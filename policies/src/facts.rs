@@ -211,7 +211,7 @@ impl BackendState {
     /// Whether nothing can come of it, not even of what it runs.
     #[must_use]
     pub fn is_gone(self) -> bool {
-        matches!(self, Self::Absent | Self::Dead)
+        matches!(self, Self::Absent | Self::Dead | Self::NotLoaded)
     }
 }
 

@@ -41,7 +41,8 @@ pub(crate) struct App {
     pub(crate) prewarm: Arc<Prewarm>,
     /// Who brings backends onto their cards, if somebody does.
     pub(crate) loader: Option<Arc<Loader>>,
-    processes: Arc<Processes>,
+    /// What a loader has started and belongs to the proxy.
+    pub(crate) processes: Arc<Processes>,
     connector: Arc<dyn Connect>,
     started: Instant,
 }

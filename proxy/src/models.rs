@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
+use switchback_policies::facts::BackendState;
 
 use crate::app::App;
 use crate::error::ApiError;
@@ -132,7 +133,9 @@ pub(crate) fn card(app: &App, name: &str) -> Option<Value> {
 fn card_of(app: &App, name: &str, positions: &[usize]) -> Value {
     let backends = app.fleet.at(positions);
     let largest = |up_only: bool| {
-        let counted = backends.iter().filter(|backend| !up_only || !backend.state().is_gone());
+        // What can be loaded can be served.
+        let serves = |state: BackendState| state == BackendState::NotLoaded || !state.is_gone();
+        let counted = backends.iter().filter(|backend| !up_only || serves(backend.state()));
         counted
             .filter_map(|backend| {
                 let facts = backend.facts();

@@ -104,6 +104,14 @@ impl Proxy {
         self.stop.send_replace(true);
         while self.serving.join_next().await.is_some() {}
         self.live.app().cliffs.save();
+        self.live.app().processes.end().await;
+    }
+}
+
+impl Drop for Proxy {
+    /// What belongs to it does not outlive it, whatever becomes of the runtime.
+    fn drop(&mut self) {
+        self.live.app().processes.let_go();
     }
 }
 

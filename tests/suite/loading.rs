@@ -354,3 +354,25 @@ async fn a_reload_of_the_configuration_does_not_end_a_load() {
     assert!(waits.body.contains("Here."), "{}", waits.body);
     assert_eq!(swapper.switches(), ["large"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_killed_a_backend_stays_its_limit_however_often_it_is_unloaded_and_loaded() {
+    let (world, swapper) = World::on_one_card(&[("small", 60_000), ("large", 100_000)], "");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let oom =
+        r#"{"object":"error","message":"CUDA out of memory. Tried to allocate 138.00 MiB.","code":500}"#;
+    world.backend("small").then(Reply::json(500, oom));
+    world.backend("large").then(Reply::says("Here."));
+    assert!(world.chat(&ask(&words(25_000))).await.body.contains("Here."));
+    for _ in 0..3 {
+        for name in ["small", "large"] {
+            tokio::time::sleep(Duration::from_secs(120)).await;
+            world.backend(name).then(Reply::says("Hello."));
+            let answer = world.chat(&plain_of(&format!("only-{name}"))).await;
+            assert!(answer.body.contains("Hello."), "{}", answer.body);
+        }
+    }
+    assert_eq!(swapper.switches().len(), 7);
+    let refused = world.chat(&ask(&words(24_500)).replace("\"m\"", "\"only-small\"")).await;
+    assert_eq!(refused.error()["code"], "context_length_exceeded", "{}", refused.body);
+}

@@ -60,6 +60,11 @@ pub(super) async fn run(file: Option<PathBuf>) -> Result<(), Failed> {
     for (at, model) in app.config.models.iter().enumerate() {
         counts::tell(&app, at, model).await;
     }
+    if app.loader.is_some() {
+        say(
+            "as if all were loaded; who is there comes before who has to be loaded, for all that it surely carries:",
+        );
+    }
     if app.config.models.is_empty() {
         tell_routes(&app, "any model", &everything);
     }

@@ -54,6 +54,9 @@ pub(super) async fn run(file: Option<PathBuf>, args: ExplainArgs) -> Result<(), 
     if args.live {
         app.probe_all().await;
     }
+    if let Some(trouble) = app.loader.as_ref().and_then(|loader| loader.last_trouble()) {
+        say(format_args!("caution    {trouble}"));
+    }
     let mut call = read(&args.request)?;
     let client = match &args.client {
         Some(name) => sent_by(&app.config, &mut call, name)?,

@@ -37,6 +37,21 @@ impl Processes {
     pub(crate) fn without(keys: Option<&str>) -> Self {
         Self { without: keys.map(str::to_owned).into_iter().collect(), ..Self::default() }
     }
+
+    /// Ends all servers that belong to the proxy, together.
+    pub(crate) async fn end(&self) {
+        let running: Vec<Arc<Process>> = self.running.lock().drain().map(|(_, process)| process).collect();
+        let mut ending = tokio::task::JoinSet::new();
+        for process in running {
+            ending.spawn(async move { process.stop().await });
+        }
+        while ending.join_next().await.is_some() {}
+    }
+
+    /// Asks them to stop, and waits for none.
+    pub(crate) fn let_go(&self) {
+        self.running.lock().values().for_each(|process| process.terminate());
+    }
 }
 
 #[derive(Debug)]
@@ -167,5 +182,20 @@ impl Command {
             status if status.success() => Ok(()),
             status => Err(format!("{} ended with {status}; it wrote: {}", words.join(" "), process.tail())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn servers_that_belong_to_the_proxy_end_with_it() {
+        let processes = Processes::without(None);
+        let server = ["sh", "-c", "sleep 1000 & wait"].map(str::to_owned);
+        let server = Arc::new(Process::start(&server, &[]).unwrap());
+        processes.running.lock().insert("server".to_owned(), server.clone());
+        processes.end().await;
+        assert!(server.has_ended().is_some() && processes.running.lock().is_empty());
     }
 }

@@ -35,6 +35,9 @@ use crate::backend::{Backend, Fleet};
 use crate::config::{self, Config};
 use crate::telemetry::metrics::Metrics;
 
+/// Rounds up.
+const NEARLY_A_SECOND: Duration = Duration::from_millis(999);
+
 /// A loader at work. Dropping it ends its task; what it has loaded stays.
 #[derive(Debug)]
 pub(crate) struct Loader {
@@ -181,7 +184,7 @@ impl Loader {
             Offer::Ready => Loaded::Yes,
             Offer::After(time) => Loaded::After(time.as_secs_f64()),
             Offer::Denied => Loaded::MayNot,
-            Offer::Failed(again) => Loaded::Failed(again.as_secs().max(1)),
+            Offer::Failed(again) => Loaded::Failed((again + NEARLY_A_SECOND).as_secs()),
         }
     }
 

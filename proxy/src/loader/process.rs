@@ -82,9 +82,14 @@ impl Process {
             .unwrap_or_else(|| Err("it is not waited for any more".to_owned()))
     }
 
-    /// Asks the whole group to stop, and ends it by force if it does not.
-    pub(super) async fn stop(&self) {
+    /// Asks the whole group to stop.
+    pub(super) fn terminate(&self) {
         self.signal(Signal::TERM);
+    }
+
+    /// The same, and ends it by force if it does not.
+    pub(super) async fn stop(&self) {
+        self.terminate();
         if tokio::time::timeout(GRACE, self.end()).await.is_err() {
             self.signal(Signal::KILL);
             let _ = self.end().await;
@@ -110,7 +115,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.signal(Signal::TERM);
+        self.terminate();
     }
 }
 

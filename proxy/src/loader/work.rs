@@ -78,6 +78,13 @@ impl Inner {
             }
             self.take(&told);
         }
+        let cards = self.cards.lock();
+        if cards.is_waited_for() {
+            // Somebody may have to go: what others have running there should be known before that.
+            let there = |index: &Index| cards.presence(*index) == Presence::There;
+            (0..self.backends.len()).filter(there).for_each(|index| self.backends[index].look_again());
+        }
+        drop(cards);
         self.looked.send_modify(|looks| *looks += 1);
         well
     }
@@ -130,12 +137,7 @@ impl Inner {
         let mut cards = self.cards.lock();
         for (index, backend) in self.backends.iter().enumerate() {
             let own = self.admission.load(backend.name()).running;
-            let busy = backend.busy(own);
-            cards.runs(index, busy, now);
-            if busy.others > 0 && !cards.admits(index) {
-                // It is to go: what others have there is worth a fresh look.
-                backend.look_again();
-            }
+            cards.runs(index, backend.busy(own), now);
         }
         let job = cards.next(now);
         drop(cards);
