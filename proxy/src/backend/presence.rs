@@ -40,8 +40,7 @@ impl Backend {
         let was_away = self.is_away();
         self.change(|health| health.on_presence(Some(presence)));
         if presence == Presence::Away && !was_away {
-            // It will come back because somebody loads it, not because somebody has changed it.
-            self.died.store(true, Ordering::Relaxed);
+            // Coming back by a load is no restart that may have changed it, but its caches are empty.
             self.starts.fetch_add(1, Ordering::Relaxed);
             *self.load.write() = None;
         }
