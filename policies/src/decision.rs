@@ -113,7 +113,7 @@ pub fn decide(request: &RequestFacts, backends: &[BackendFacts], settings: Setti
             (Some(output), None) => Some(Rule::SetOutput(output)),
             _ => None,
         };
-        let blind = request.images == Images::Old && backend.is_some_and(|facts| !facts.images);
+        let blind = request.images != Images::None && backend.is_some_and(|facts| !facts.images);
         let required = backend.filter(|_| request.streams_required).map(|facts| facts.streamed_required);
         let required = match required {
             Some(StreamedRequired::AsAuto) => Some(Rule::WeakenToolChoice),

@@ -346,6 +346,8 @@ pub struct BackendFacts {
     pub loaded: Loaded,
     /// It reads images.
     pub images: bool,
+    /// Where it reads none, the operator wants a word in their place, in what is to be answered now, too.
+    pub words_for_images: bool,
     /// Its model thinks before it answers, unless a request says otherwise.
     pub thinks: bool,
     /// What it died of, and what it survived.
@@ -371,6 +373,7 @@ impl BackendFacts {
             state: BackendState::Unknown,
             loaded: Loaded::Yes,
             images: true,
+            words_for_images: false,
             thinks: false,
             learned: Region::default(),
             streamed_required: StreamedRequired::Pass,

@@ -58,6 +58,8 @@ class Client:
     """Place → the command line, and environment variables; writes the client's configuration."""
     says: Callable = field(default=lambda place: None)
     """Place → what the model says instead, for a client without tools."""
+    structured: bool = False
+    """It speaks a dialect in which calls as text stay text: the backend calls its tools itself."""
     python: str = sys.executable
     seconds: int = 120
 
@@ -209,6 +211,35 @@ def openhands(place):
     return [program, "--headless", "--override-with-envs", "-t", PROMPT], env
 
 
+def codex(place):
+    place.write(
+        ".codex/config.toml",
+        f"""model = "{MODEL}"
+model_provider = "switchback"
+model_context_window = 65536
+approval_policy = "never"
+sandbox_mode = "danger-full-access"
+check_for_update_on_startup = false
+[analytics]
+enabled = false
+[model_providers.switchback]
+name = "Switchback"
+base_url = "{place.url}/v1"
+wire_api = "responses"
+env_key = "SWITCHBACK_KEY"
+""",
+    )
+    program = CLIENTS["codex"].program(place.root, "codex")
+    return [program, "exec", "--skip-git-repo-check", PROMPT], {"SWITCHBACK_KEY": "none"}
+
+
+def claude_code(place):
+    env = {"ANTHROPIC_BASE_URL": place.url, "ANTHROPIC_AUTH_TOKEN": "none", "ANTHROPIC_MODEL": MODEL}
+    env |= {"ANTHROPIC_DEFAULT_HAIKU_MODEL": MODEL, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "IS_SANDBOX": "1"}
+    program = CLIENTS["claude-code"].program(place.root, "claude")
+    return [program, "-p", "--dangerously-skip-permissions", PROMPT], env
+
+
 def at(member, tool):
     """A tool that takes a path and a content."""
     return lambda place: (tool, {member: place.file(), "content": CONTENT})
@@ -233,6 +264,20 @@ CLIENTS = {
         "pypi:aider-chat==0.86.2",
         command=aider,
         says=lambda place: f"greeting.txt\n```\n{CONTENT}\n```\n",
+    ),
+    "codex": Client(
+        "codex",
+        "npm:@openai/codex@0.171.0",
+        lambda place: ("exec_command", {"cmd": f"printf %s '{CONTENT}' > greeting.txt"}),
+        codex,
+        structured=True,
+    ),
+    "claude-code": Client(
+        "claude-code",
+        "npm:@anthropic-ai/claude-code@2.1.332",
+        lambda place: ("Write", {"file_path": place.file(), "content": CONTENT}),
+        claude_code,
+        structured=True,
     ),
     "mini-swe-agent": Client(
         "mini-swe-agent",

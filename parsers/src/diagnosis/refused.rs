@@ -30,7 +30,7 @@ const NAMED: [&str; 6] = [
 ];
 
 /// Sentences of a schema that no grammar can be made of: llama.cpp's of several years, vLLM's.
-const GRAMMAR: [&str; 7] = [
+const GRAMMAR: [&str; 13] = [
     "json schema conversion failed",
     "failed to parse grammar",
     "error parsing grammar",
@@ -38,6 +38,12 @@ const GRAMMAR: [&str; 7] = [
     "grammar error:",
     "pattern must start with '^'",
     "features not supported by xgrammar",
+    "failed to compile grammar",
+    "failed to convert the grammar",
+    "unsupported json schema",
+    "invalid json schema",
+    "error compiling schema",
+    "unsupported regex",
 ];
 
 /// The longest error text that is looked at, bytes, and the most places that are read.

@@ -17,7 +17,7 @@ pub(super) fn fit(
     backend: &BackendFacts,
     headroom: u64,
 ) -> Result<Reason, Refusal> {
-    if request.images == Images::New && !backend.images {
+    if request.images == Images::New && !backend.images && !backend.words_for_images {
         return Err(Refusal::NoImages);
     }
     let less = |limit: u64| limit.saturating_sub(headroom);
@@ -66,7 +66,7 @@ pub(super) fn fit(
     {
         return Ok(Reason::NearItsCliff { limit });
     }
-    if request.images == Images::Old && !backend.images {
+    if request.images != Images::None && !backend.images {
         return Ok(Reason::FitsWithoutOldImages);
     }
     let whole = expected.saturating_add(request.output.unwrap_or(0));

@@ -43,7 +43,7 @@ pub enum Reason {
     Fits,
     /// The prompt fits, the output only if it is cut.
     FitsWithLessOutput,
-    /// It fits if the pictures of earlier turns are left out: it reads none.
+    /// It fits if the pictures are left out: it reads none, and they are of earlier turns, or the operator wants that.
     FitsWithoutOldImages,
     /// It fits, but the conversation is about to outgrow what the backend survives.
     NearItsCliff {
@@ -75,7 +75,7 @@ impl fmt::Display for Reason {
         match self {
             Self::Fits => f.write_str("first that fits"),
             Self::FitsWithLessOutput => f.write_str("fits with less output"),
-            Self::FitsWithoutOldImages => f.write_str("fits without the pictures of earlier turns"),
+            Self::FitsWithoutOldImages => f.write_str("fits without the pictures"),
             Self::NearItsCliff { limit } => write!(f, "fits, but the conversation nears its {limit} tokens"),
             Self::FullNow => f.write_str("fits, but is full now"),
             Self::MayFit => f.write_str("may fit: the count is uncertain"),

@@ -259,6 +259,7 @@ impl Backend {
                 .or(preset.and_then(|preset| preset.vision))
                 .unwrap_or(true),
             streamed_required: self.config.streamed_required,
+            words_for_images: self.config.rules_on.contains(&Switch::Rule(RequestRule::Pictures)),
             thinks: self.config.thinks.unwrap_or(self.config.thinking_open)
                 && !self.config.rules_off.contains(&Switch::Rule(RequestRule::RoomToThink)),
             learned: Region::default(),

@@ -142,7 +142,9 @@ pub(crate) fn write(
         changes.make(rule.to_string(), |edits| carry_out(*rule, request, limit, edits));
     }
     let weakened = choice.rules.contains(&Rule::WeakenToolChoice);
-    let calls_read_here = config.repair.tool_calls && backend.parses_no_tools();
+    // Calls are read in chat's answers only.
+    let is_chat = call.endpoint.dialect == Some(Dialect::Chat);
+    let calls_read_here = is_chat && config.repair.tool_calls && backend.parses_no_tools();
     if calls_read_here && is_on(RequestRule::NoParser) && (weakened || is_auto(request)) {
         // It refuses `auto` and renders the tools all the same with `none`; the calls are found in its text.
         changes.make("calls read here, so tool_choice sent as none", |edits| {
@@ -151,7 +153,7 @@ pub(crate) fn write(
     }
     let mut needs = backend.needs();
     needs.retain(|need| !client.rules_off.contains(&Switch::Need(*need)));
-    if call.endpoint.dialect == Some(Dialect::Chat) {
+    if is_chat {
         if is_on(RequestRule::EmptyMembers) {
             engine::without_the_meaningless(request, call.stream, &mut changes);
         }
@@ -167,9 +169,9 @@ pub(crate) fn write(
         for need in &needs {
             changes.make(need.done(), |edits| needs::meet(request, *need, edits));
         }
-        for place in &backend.config.drop {
-            changes.make(format!("{place} left out"), |edits| drop::place(request, place, edits));
-        }
+    }
+    for place in &backend.config.drop {
+        changes.make(format!("{place} left out"), |edits| drop::place(request, place, edits));
     }
     for keyword in &backend.config.drop_schema_keywords {
         changes.make(format!("schema keyword {keyword} left out"), |edits| {

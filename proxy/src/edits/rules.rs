@@ -88,7 +88,9 @@ impl RequestRule {
             Self::VolatileLines => {
                 "lines that differ with every request leave the prompt's head ([routing] strip_volatile)"
             }
-            Self::Pictures => "a word stands in place of old pictures, at backends that read none",
+            Self::Pictures => {
+                "a word stands in place of old pictures, at backends that read none; switched on, of new ones, too"
+            }
             Self::FitOutput => "an output limit that does not fit is cut to what is left",
             Self::RaiseOutput => {
                 "a limit that cannot be meant is raised: Copilot's 64, or below a client's min_output"

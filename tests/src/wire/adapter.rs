@@ -114,7 +114,10 @@ const WORDS: &[(&str, Becomes)] = &[
     ("ensure_user_turn", Set(|value, draft| value.as_bool()?.then(|| draft.need("user-turn")))),
     ("null_content_to", Set(|value, draft| (value == "empty-string").then(|| draft.need("no-null-content")))),
     ("flatten_text_parts", Set(|value, draft| value.as_bool()?.then(|| draft.need("string-content")))),
-    ("images_on_text_backend", Set(|value, _| (value == "placeholder").then_some(()))),
+    (
+        "images_on_text_backend",
+        Set(|value, draft| (value == "placeholder").then(|| draft.rule("pictures", true))?),
+    ),
     ("drop_request_fields", Set(|value, draft| draft.drop(value.as_array()?.iter()))),
     (
         "drop_answer_only_message_fields",

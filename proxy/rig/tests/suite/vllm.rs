@@ -273,3 +273,55 @@ async fn no_body_is_too_strange_for_a_clear_400() {
         exchange(stream, "POST", CHAT, "{}".to_owned(), &[("content-type", "text/plain")]).await.unwrap();
     assert_eq!(typed.status(), 400);
 }
+
+#[tokio::test(start_paused = true)]
+async fn claude_codes_dialect_has_blocks_that_open_and_close_and_a_death_in_its_own_event() {
+    let rig = start(scripted(vllm(), &["call f {\"a\": 1}", "say Hello there", "dead"]));
+    let body = |more: Value| {
+        let mut body = json!({"model": "qwen3.6-27b", "max_tokens": 50, "stream": true,
+            "system": [{"type": "text", "text": "s"}], "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+            "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let text = post(&rig, "/v1/messages", &body(json!({}))).await.text().await;
+    let kinds: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
+    assert_eq!(kinds.first(), Some(&"message_start"), "{text}");
+    assert_eq!(kinds[kinds.len() - 3..], ["content_block_stop", "message_delta", "message_stop"], "{text}");
+    assert!(text.contains(r#""type":"tool_use""#) && text.contains(r#""stop_reason":"tool_use""#), "{text}");
+    let whole = post(&rig, "/v1/messages", &body(json!({"stream": false}))).await.json().await;
+    assert_eq!(
+        (&whole["type"], &whole["content"][0]["text"], &whole["stop_reason"]),
+        (&json!("message"), &json!("Hello there"), &json!("end_turn"))
+    );
+    let dead = post(&rig, "/v1/messages", &body(json!({}))).await.text().await;
+    assert!(
+        dead.starts_with("event: error\ndata: {\"type\":\"error\"") && !dead.contains("message_stop"),
+        "{dead}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn codex_dialect_says_all_once_more_at_the_end() {
+    let rig = start(scripted(vllm(), &["call f {\"a\": 1}", "say Hello there"]));
+    let tools =
+        json!([{"type": "function", "name": "f", "parameters": {"type": "object"}}, {"type": "web_search"}]);
+    let body = json!({"model": "qwen3.6-27b", "stream": true, "instructions": "i", "tools": tools,
+        "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}]});
+    let text = post(&rig, "/v1/responses", &body).await.text().await;
+    let events = data(&text);
+    let numbers: Vec<_> = events.iter().map(|event| event["sequence_number"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, (0..events.len() as u64).collect::<Vec<_>>());
+    assert_eq!(
+        (&events[0]["type"], &events[1]["type"]),
+        (&json!("response.created"), &json!("response.in_progress"))
+    );
+    let last = &events.last().unwrap()["response"];
+    assert_eq!(
+        (&last["status"], &last["output"][0]["type"], &last["output"][0]["arguments"]),
+        (&json!("completed"), &json!("function_call"), &json!("{\"a\": 1}"))
+    );
+    let text = post(&rig, "/v1/responses", &body).await.text().await;
+    let last = &data(&text).last().unwrap()["response"].clone();
+    assert_eq!(last["output"][0]["content"][0]["text"], "Hello there");
+}

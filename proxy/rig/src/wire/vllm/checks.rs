@@ -36,6 +36,15 @@ impl Refusal {
         body::json(self.status, &json!({"error": error}))
     }
 
+    /// In the words of one of the APIs.
+    pub(super) fn answer_in(&self, shape: Shape) -> Response<Body> {
+        if shape != Shape::Messages {
+            return self.answer();
+        }
+        let error = json!({"type": self.kind, "message": self.message});
+        body::json(self.status, &json!({"type": "error", "error": error}))
+    }
+
     fn bad(message: impl Into<String>, param: Option<&str>) -> Self {
         let (status, kind) = (StatusCode::BAD_REQUEST, "BadRequestError");
         Self { status, message: message.into(), kind, param: param.map(str::to_owned) }
@@ -121,7 +130,7 @@ pub(super) fn inference(spec: &Spec, request: &Request<Bytes>, shape: Shape) -> 
     }
     numbers(&body)?;
     let asked = match shape {
-        Shape::Chat => {
+        Shape::Chat | Shape::Messages | Shape::Responses => {
             tools(&body)?;
             let Some(messages) = body["messages"].as_array() else {
                 return Err(Refusal::missing("messages"));

@@ -18,11 +18,13 @@ use crate::{
     },
 };
 
-/// Which of the two APIs an answer is for.
+/// Which of the APIs an answer is for. The last two are put in chat's words before they are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     Chat,
     Completion,
+    Messages,
+    Responses,
 }
 
 /// Writes one answer.
@@ -150,7 +152,7 @@ impl VllmPen {
         });
         let nulls: &[&str] = match self.shape {
             Shape::Chat => &["prompt_logprobs", "prompt_token_ids", "prompt_text"],
-            Shape::Completion => &[],
+            Shape::Completion | Shape::Messages | Shape::Responses => &[],
         };
         for &member in nulls.iter().chain(&["kv_transfer_params", "ec_transfer_params", "metrics"]) {
             whole[member] = Value::Null;
