@@ -16,6 +16,7 @@ use switchback_policies::failover::{self, Fault};
 use tokio::time::Instant;
 
 use crate::answer::Head;
+use crate::answer::progress::Progress;
 use crate::answer::relay::{AnswerStream, Silence};
 use crate::answer::rename::Rename;
 use crate::answer::repair::{self, RepairTerms};
@@ -105,6 +106,8 @@ pub(crate) struct Terms {
     pub(crate) rename: Rename,
     /// What is put right in it that clients stumble over.
     pub(crate) tidy: Tidy,
+    /// Where reports of the prefill go that only the proxy asked for.
+    pub(crate) reading: Option<Arc<Progress>>,
     /// What a chat answer is repaired by; `None`: it is not.
     pub(crate) repair: Option<RepairTerms>,
     /// The least that the prompt has, if the backend's own count is to be checked against it.
@@ -125,6 +128,7 @@ impl Terms {
             usage_to_client: false,
             rename: Rename::default(),
             tidy: Tidy::default(),
+            reading: None,
             repair: None,
             least_prompt: None,
         }

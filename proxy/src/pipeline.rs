@@ -21,11 +21,12 @@ use switchback_policies::session::Circle;
 
 use crate::admission;
 use crate::answer::free_text::FreeText;
+use crate::answer::progress::Progress;
 use crate::answer::relay::Silence;
 use crate::answer::rename::Rename;
 use crate::answer::repair::RepairTerms;
 use crate::answer::tidy::Tidy;
-use crate::answer::{Out, Piece};
+use crate::answer::{Out, Piece, Waits};
 use crate::app::App;
 use crate::ask_again::{self, Asked};
 use crate::attempt::Terms;
@@ -277,6 +278,7 @@ async fn serve(
             reasoning: client.reasoning.name(),
         },
         tidy: Tidy::by(|rule| client.has_tidied(rule)),
+        reading: None,
         repair: call.request.clone().filter(|_| call.endpoint.dialect == Some(Dialect::Chat)).map(
             |request| RepairTerms {
                 request,
@@ -329,7 +331,9 @@ async fn serve(
         let facts = &plan.backend_facts[choice.candidate.backend];
         let shape = plan.facts.shape(choice.candidate.backend, facts);
         let speed = facts.speed.unwrap_or(Speed::USUAL);
-        let terms = terms.for_candidate(backend, choice);
+        let reading = edits::asks_progress(call, client, backend).then(Arc::<Progress>::default);
+        let terms = Terms { reading: reading.clone(), ..terms.for_candidate(backend, choice) };
+        out.waits_for(reading.map(|reading| Box::new(move || reading.words()) as Waits));
         // Twice what it should take, since others may be read beside it.
         let prefill = (!terms.stream).then(|| 2.0 * speed.seconds(shape.new, 0));
         let believed = believed(app, backend, plan.facts.prompt, &plan.outline);
@@ -341,6 +345,7 @@ async fn serve(
             Ok(started) => ask_again::settle(&asked, started, outcome).await,
             Err(failure) => Err(failure),
         };
+        out.waits_for(None);
         match started {
             Ok(started) => {
                 outcome.begins(backend.name());

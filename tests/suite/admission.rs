@@ -256,3 +256,23 @@ async fn those_behind_one_server_are_fair_among_each_other_if_it_names_them() {
         .collect();
     assert_eq!(order, ["greedy", "modest", "greedy", "greedy"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_prefill_hears_how_far_it_is_and_gets_no_report_as_an_answer() {
+    let world = World::configured(
+        "[[backend]]\nname = \"l\"\nurl = \"http://l\"\nengine = \"llama-cpp\"\nmodel = \"m\"\n[failover]\nhold_head = \"1s\"\nkeep_alive = \"2s\"\n",
+    );
+    let report = r#"data: {"choices":[{"index":0,"delta":{"role":"assistant","content":null},"finish_reason":null}],"prompt_progress":{"total":731,"cache":0,"processed":128,"time_ms":2000}}"#;
+    let end = Step::Send("data: [DONE]\n\n".to_owned());
+    let steps =
+        vec![Step::Send(format!("{report}\n\n")), pause(10), role(), delta("one"), finish("stop"), end];
+    world.backend("l").then(Reply::stream(steps.clone()));
+    let answer = world.chat(&ask_stream("hi")).await;
+    assert!(answer.body.contains(": waiting, 128 of 731 tokens of the prompt are read\n"), "{}", answer.body);
+    assert!(!answer.body.contains("prompt_progress") && answer.body.contains("one"), "{}", answer.body);
+    assert_eq!(world.backend("l").seen()[0].json()["return_progress"], true);
+    // Who asks for reports gets them, as they are.
+    world.backend("l").then(Reply::stream(steps));
+    let own = ask_stream("hi").replacen('{', r#"{"return_progress":true,"#, 1);
+    assert!(world.chat(&own).await.body.contains(report));
+}

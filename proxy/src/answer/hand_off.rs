@@ -40,7 +40,7 @@ pub(crate) struct Head {
 type Slot = Arc<Mutex<Option<Piece>>>;
 
 /// What a request waits for, asked when its client is told.
-type Waits = Box<dyn Fn() -> Option<String> + Send + Sync>;
+pub(crate) type Waits = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// The producer's end.
 pub(crate) struct Out {

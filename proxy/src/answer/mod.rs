@@ -10,6 +10,7 @@ pub(crate) mod body;
 pub(crate) mod free_text;
 mod hand_off;
 mod keep_alive;
+pub(crate) mod progress;
 pub(crate) mod relay;
 pub(crate) mod rename;
 pub(crate) mod repair;
@@ -29,7 +30,7 @@ use switchback_parsers::chunk::Dialect;
 use tokio::time::{Instant, Sleep};
 
 use self::body::{Body, full};
-pub(crate) use self::hand_off::{Head, Out, Piece};
+pub(crate) use self::hand_off::{Head, Out, Piece, Waits};
 use self::hand_off::{In, hand_off};
 pub(crate) use self::keep_alive::KeepAliveWord;
 use crate::error::ApiError;

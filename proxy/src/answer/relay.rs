@@ -16,6 +16,7 @@ use switchback_parsers::sse::{SseDecoder, SseFrame, write_data};
 use switchback_policies::failover::Fault;
 use tokio::time::Instant;
 
+use super::progress::Progress as Reading;
 use super::rename::Rename;
 use super::repair::StreamRepair;
 use super::tidy::Tidy;
@@ -49,6 +50,8 @@ pub(crate) struct AnswerStream {
     engine: Engine,
     usage_to_client: bool,
     rename: Rename,
+    /// Reports of the prefill, which only the proxy asked for, go here.
+    reading: Option<Arc<Reading>>,
     /// What clients stumble over is put right.
     pub(crate) tidy: Tidy,
     repair: Option<StreamRepair>,
@@ -88,6 +91,7 @@ impl AnswerStream {
             engine,
             usage_to_client: terms.usage_to_client,
             rename: terms.rename.clone(),
+            reading: terms.reading.clone(),
             tidy: terms.tidy.clone(),
             repair: terms.repair.clone().map(StreamRepair::new),
             open_choices: BTreeSet::new(),
@@ -232,6 +236,9 @@ impl AnswerStream {
         };
         if said.error {
             self.ended = Some(self.after_error(diagnose(self.engine, 200, &data)));
+            return;
+        }
+        if self.reading.as_ref().is_some_and(|reading| reading.takes(&data)) {
             return;
         }
         if let Some(reason) = self.track(&said) {

@@ -19,6 +19,7 @@ use switchback_parsers::history;
 use switchback_parsers::json::Value;
 use switchback_parsers::needs::{self, Need};
 use switchback_parsers::request::ChatRequest;
+use switchback_policies::client::KeepAlive;
 use switchback_policies::decision::{Choice, Rule};
 
 pub(crate) use self::rules::{RequestRule, Switch};
@@ -116,6 +117,13 @@ fn ask_usage(call: &Call, request: &ChatRequest, engine: Engine, always: bool, e
     }
 }
 
+/// Whether a backend is asked how far it has read the prompt: llama.cpp tells, for a client that may hear it in comments.
+pub(crate) fn asks_progress(call: &Call, client: &Client, backend: &Backend) -> bool {
+    let own = call.request.as_ref().is_some_and(|request| request.root().get("return_progress").is_some());
+    let hears = client.keep_alive == KeepAlive::Comment && call.stream && !own;
+    hears && call.endpoint.dialect == Some(Dialect::Chat) && is_on(RequestRule::Progress, client, backend)
+}
+
 /// The body for one candidate.
 pub(crate) fn write(
     call: &Call,
@@ -134,6 +142,9 @@ pub(crate) fn write(
     let mut changes = Changes::default();
     // Bookkeeping, of which nobody needs to hear.
     ask_usage(call, request, backend.engine(), always_ask_usage, &mut changes.edits);
+    if asks_progress(call, client, backend) {
+        changes.edits.set(root, "return_progress", "true");
+    }
     if let Some(name) = backend.name_for(call.model.as_deref()) {
         changes.edits.set(root, "model", Json::from(name).to_string());
     }

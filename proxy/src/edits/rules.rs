@@ -38,6 +38,8 @@ pub(crate) enum RequestRule {
     NamedChoice,
     /// `tool_choice: auto` goes as `none` where nobody parses calls.
     NoParser,
+    /// A backend is asked how far it has read the prompt.
+    Progress,
     /// What a backend refused is left out, and it is asked once more.
     Refused,
     /// Keywords that only narrow a schema are left out when no grammar could be made of it, and it is asked once more.
@@ -46,7 +48,7 @@ pub(crate) enum RequestRule {
 
 impl RequestRule {
     /// All of them.
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::History,
         Self::VolatileLines,
         Self::Pictures,
@@ -58,6 +60,7 @@ impl RequestRule {
         Self::OtherTools,
         Self::NamedChoice,
         Self::NoParser,
+        Self::Progress,
         Self::Refused,
         Self::LooseSchemas,
     ];
@@ -76,6 +79,7 @@ impl RequestRule {
             Self::OtherTools => "other-tools",
             Self::NamedChoice => "named-choice",
             Self::NoParser => "no-parser",
+            Self::Progress => "progress",
             Self::Refused => "refused",
             Self::LooseSchemas => "loose-schemas",
         }
@@ -103,6 +107,7 @@ impl RequestRule {
             Self::OtherTools => "tools that are no functions are left out: vLLM, llama.cpp",
             Self::NamedChoice => "a named tool is required by leaving out the others: llama.cpp",
             Self::NoParser => "tool_choice auto goes as none, and calls are read here: vLLM without a parser",
+            Self::Progress => "how far the prompt is read is asked for, for comments to who waits: llama.cpp",
             Self::Refused => "members that the backend refused are left out, and it is asked once more",
             Self::LooseSchemas => {
                 "keywords that only narrow a schema are left out if it refused them, and it is asked once more"
@@ -117,7 +122,7 @@ impl RequestRule {
             Self::OutputName => matches!(engine, Engine::Ollama),
             Self::EmptyMembers => matches!(engine, Engine::Vllm),
             Self::OtherTools => matches!(engine, Engine::Vllm | Engine::LlamaCpp),
-            Self::NamedChoice => matches!(engine, Engine::LlamaCpp),
+            Self::NamedChoice | Self::Progress => matches!(engine, Engine::LlamaCpp),
             _ => true,
         }
     }
