@@ -25,6 +25,7 @@ mod form;
 mod guard;
 mod handlers;
 mod hang_up;
+mod home;
 mod identify;
 mod loader;
 mod measure;

@@ -14,7 +14,7 @@ use switchback_policies::budget;
 use switchback_policies::client::Usage;
 use switchback_policies::decision::{Decision, Settings, Unserved, decide};
 use switchback_policies::demand::CutCalls;
-use switchback_policies::facts::{BackendFacts, BackendState, Home, PromptSize, RequestFacts, Speed};
+use switchback_policies::facts::{BackendFacts, BackendState, RequestFacts, Speed};
 use switchback_policies::failover::{self, Fault};
 use switchback_policies::routing::Refusal;
 use switchback_policies::session::Circle;
@@ -37,6 +37,7 @@ use crate::deliver::{deliver, headers_of};
 use crate::edits::{self, RequestRule};
 use crate::error::ApiError;
 use crate::facts;
+use crate::home::{believed, home};
 use crate::identify::Client;
 use crate::loader::{self, NotThere};
 use crate::measure::{Measured, measure};
@@ -47,10 +48,6 @@ use crate::session::Arrival;
 
 /// Shorter waits for a place are not worth a word.
 const WORTH_TELLING: Duration = Duration::from_millis(50);
-
-/// Tokens that a backend must remember for a conversation that was never there to go there first: of a prompt that others
-/// share.
-const WORTH_STAYING: u64 = 2000;
 
 /// Backends that are loaded one after another for the same request, before it is sent to the first that will do.
 const MOST_LOADS: usize = 4;
@@ -225,33 +222,6 @@ fn headroom(app: &App, client: &Client, agent: bool, backends: &[BackendFacts]) 
     let longest = || backends.iter().filter_map(BackendFacts::prompt_limit).max().unwrap_or(0);
     let of_client = || if agent { client.on_overflow.headroom(longest()) } else { 0 };
     app.config.answer.headroom.unwrap_or_else(of_client)
-}
-
-/// Where most of the prompt has been read before, or else where the conversation was answered last, among the backends that
-/// may answer it now.
-fn home(
-    app: &App,
-    session: u64,
-    backends: &[Arc<Backend>],
-    prompt: PromptSize,
-    outline: &Outline,
-) -> Option<Home> {
-    let last = app.sessions.home(session);
-    let cached = |backend: &Arc<Backend>| believed(app, backend, prompt, outline);
-    let all = backends.iter().enumerate().map(|(at, backend)| {
-        let was_last = last.as_deref() == Some(backend.name());
-        (cached(backend), was_last, at)
-    });
-    // Of equal ones where the conversation was, else the first.
-    let (tokens, was_last, backend) =
-        all.max_by_key(|(tokens, last, at)| (*tokens, *last, usize::MAX - at))?;
-    let worth = app.config.sticky && (was_last || tokens >= WORTH_STAYING);
-    worth.then(|| Home { backend, cached: backends[backend].cache_saves(tokens) })
-}
-
-/// Tokens of a prompt that a backend is thought to remember.
-fn believed(app: &App, backend: &Backend, prompt: PromptSize, outline: &Outline) -> u64 {
-    (app.prefixes.known_share(backend, outline) * prompt.expected() as f64) as u64
 }
 
 /// Tries the candidates in turn and relays the first answer that begins.
