@@ -80,6 +80,9 @@ pub struct Shape {
     pub running: u64,
     /// See [`Dimension::Images`].
     pub images: u64,
+    /// Tokens of the largest of the requests that it stands beside, itself among them. No size of its own: many small
+    /// ones that died together prove nothing of how much was too much.
+    pub largest: u64,
 }
 
 impl Shape {
@@ -297,8 +300,10 @@ impl Cliffs {
         };
         let tokens: Vec<Dimension> = [Dimension::New, Dimension::Accumulated, Dimension::Resident]
             .into_iter()
-            // One request alone is no crowd.
-            .filter(|dimension| *dimension != Dimension::Resident || shape.running > 1)
+            // One request alone is no crowd, and small ones alone are no load: engines are killed from outside, too.
+            .filter(|dimension| {
+                *dimension != Dimension::Resident || (shape.running > 1 && shape.largest >= floor)
+            })
             .filter(|dimension| unheard(self, *dimension))
             .collect();
         let large = tokens.iter().any(|dimension| shape.size(*dimension) >= floor);

@@ -38,6 +38,16 @@ pub enum CutCalls {
     Rescue,
 }
 
+/// What becomes of an answer whose backend failed after a part of it was shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CutAnswers {
+    /// Another backend of the same model goes on with it where that is honest; else as `Error`.
+    #[default]
+    Continue,
+    /// It ends with an error.
+    Error,
+}
+
 /// The operator's word for one client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wishes {

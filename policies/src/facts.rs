@@ -103,6 +103,7 @@ impl RequestFacts {
             resident: backend.load.resident.saturating_add(tokens),
             running: backend.load.running + 1,
             images: self.pictures,
+            largest: tokens,
         }
     }
 

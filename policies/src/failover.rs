@@ -53,6 +53,8 @@ pub enum Fault {
         /// The least that the prompt has.
         counted: u64,
     },
+    /// It was to go on with an answer that another had begun, and did something else.
+    DidNotGoOn,
     /// The request itself is wrong.
     ClientMistake,
     /// Something else; the backend's message is in the log.
@@ -80,6 +82,7 @@ impl fmt::Display for Fault {
             Self::SilentTruncation { said, counted } => {
                 return write!(f, "prompt shortened to {said} of at least {counted} tokens");
             }
+            Self::DidNotGoOn => "did not go on with the answer",
             Self::ClientMistake => "client's mistake",
             Self::Other => "fault",
         })
@@ -126,6 +129,7 @@ pub fn verdict(fault: Fault, prompt: u64, limit: Option<u64>, guilty: bool) -> V
         | Fault::NotServed
         | Fault::Unauthorized
         | Fault::SilentTruncation { .. }
+        | Fault::DidNotGoOn
         | Fault::Other => Verdict::Next,
     }
 }
@@ -149,6 +153,7 @@ pub fn shows(fault: Fault) -> Option<BackendState> {
         | Fault::NotServed
         | Fault::Unauthorized
         | Fault::SilentTruncation { .. }
+        | Fault::DidNotGoOn
         | Fault::ClientMistake
         | Fault::Other => None,
     }
@@ -169,6 +174,12 @@ pub fn was_read(fault: Fault) -> bool {
             | Fault::Unauthorized
             | Fault::ClientMistake
     )
+}
+
+/// Whether a fault is one of the engine's process: another one, started since, has not failed the request.
+#[must_use]
+pub fn ends_with_the_process(fault: Fault) -> bool {
+    is_death(fault) || is_silence(fault) || matches!(fault, Fault::Unreachable | Fault::Stopping)
 }
 
 /// Whether a fault is a silence: the backend may still be at work on what nobody waits for any more.

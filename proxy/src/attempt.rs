@@ -3,6 +3,8 @@
 //! Until then every fault can be taken to another backend unseen: whatever the status line said, the answer counts as
 //! begun only when content (or a good finish) is in hand. An attempt never talks to the client.
 
+mod terms;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,23 +12,20 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, header};
 use switchback_parsers::chunk::{Dialect, Finish, Said, Usage};
 use switchback_parsers::diagnosis::{BackendError, Diagnosis, diagnose};
-use switchback_policies::decision::{Choice, Rule};
 use switchback_policies::facts::BackendState;
 use switchback_policies::failover::{self, Fault};
 use tokio::time::Instant;
 
 use crate::answer::Head;
-use crate::answer::progress::Progress;
-use crate::answer::relay::{AnswerStream, Silence};
-use crate::answer::rename::Rename;
-use crate::answer::repair::{self, RepairTerms};
-use crate::answer::tidy::Tidy;
+use crate::answer::relay::AnswerStream;
+use crate::answer::repair;
 use crate::answer::unfold::unfold;
 use crate::backend::client::{ClientError, Reply, ReplyBody};
 use crate::backend::decode::Decoder;
 use crate::backend::{Backend, Place, headers};
 use crate::call::Call;
-use crate::config::Config;
+
+pub(crate) use self::terms::{Silence, Terms};
 
 /// The longest error body that is read.
 const ERROR_LIMIT: usize = 1 << 20;
@@ -92,63 +91,6 @@ pub(crate) enum Started {
     Written { frames: Bytes, usage: Option<Usage>, cut_call: bool },
     /// An answer that passes unread.
     Unread { head: Head, body: Box<ReplyBody>, unpack: Decoder },
-}
-
-/// What an attempt needs besides the call.
-#[derive(Clone, Debug)]
-pub(crate) struct Terms {
-    pub(crate) silence: Silence,
-    /// The backend is asked for a stream. If not, and the client wants one, it is written here.
-    pub(crate) stream: bool,
-    /// Chunks that hold nothing but usage are passed on.
-    pub(crate) usage_to_client: bool,
-    /// What is called otherwise in the answer.
-    pub(crate) rename: Rename,
-    /// What is put right in it that clients stumble over.
-    pub(crate) tidy: Tidy,
-    /// Where reports of the prefill go that only the proxy asked for.
-    pub(crate) reading: Option<Arc<Progress>>,
-    /// What a chat answer is repaired by; `None`: it is not.
-    pub(crate) repair: Option<RepairTerms>,
-    /// The least that the prompt has, if the backend's own count is to be checked against it.
-    pub(crate) least_prompt: Option<u64>,
-}
-
-impl Terms {
-    /// For a prompt that is only to be read.
-    pub(crate) fn to_read_ahead(config: &Config) -> Self {
-        let failover = config.failover;
-        Self {
-            silence: Silence {
-                first_token: failover.first_token,
-                stall: failover.stall,
-                whole: failover.first_token,
-            },
-            stream: false,
-            usage_to_client: false,
-            rename: Rename::default(),
-            tidy: Tidy::default(),
-            reading: None,
-            repair: None,
-            least_prompt: None,
-        }
-    }
-
-    /// The same for one candidate.
-    pub(crate) fn for_candidate(&self, backend: &Backend, choice: &Choice) -> Self {
-        let config = &backend.config;
-        let repair = self.repair.clone();
-        let repair = repair.map(|repair| {
-            let tags = config.thinking_tags.clone();
-            repair
-                .thinking(config.thinking_open)
-                .thinking_between(tags)
-                .written_in(config.format)
-                .taught(backend.family())
-        });
-        let stream = self.stream && !choice.rules.contains(&Rule::AskWhole);
-        Self { stream, repair: repair.filter(RepairTerms::is_needed), ..self.clone() }
-    }
 }
 
 /// Sends the body to a backend and waits for its first content.
@@ -341,7 +283,12 @@ pub(crate) async fn unless_silent<T>(
         }
         something = something => Ok(something),
         () = place.until_lost() => Err(Failure::new(late, "the engine does not work on it any more")),
-        () = gone => Err(Failure::new(Fault::ConnectionLost, "backend went away without ending its answer")),
+        // Its port may be open all the same: that is a silence, and nobody has died.
+        () = gone => Err(if backend.is_doubted() {
+            Failure::new(late, "the engine is doubted, and has said nothing since")
+        } else {
+            Failure::new(Fault::ConnectionLost, "backend went away without ending its answer")
+        }),
     }
 }
 

@@ -1,36 +1,54 @@
 //! An answer that has begun, passed on to its end; and what every answer says of itself.
 //!
-//! From here on nothing goes back: a fault ends the answer with an error, never with a finish reason. Must never buffer
-//! more than one piece.
+//! From here on nothing goes back: after a fault another backend goes on from there, or the answer ends with an error, never with a
+//! finish reason. Must never buffer more than one piece.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use switchback_policies::failover::Fault;
 use switchback_policies::liveness::Worth;
 
 use crate::answer::relay::AnswerStream;
+use crate::answer::seam::Spoken;
 use crate::answer::{Head, Out, Piece, stream_headers};
-use crate::ask_again::{Asked, Passing};
-use crate::attempt::Started;
+use crate::ask_again::{Asked, Cut, Look, Passing};
+use crate::attempt::{Failure, Started};
 use crate::backend::client::ReplyBody;
 use crate::backend::decode::Decoder;
 use crate::backend::pulse::worth;
 use crate::call::Call;
-use crate::error::ApiError;
 use crate::record::{End, Outcome};
 
-/// Passes an answer on to its end.
-pub(crate) async fn deliver(asked: &Asked<'_>, started: Started, outcome: &mut Outcome, out: &Out) {
+/// Passes an answer on to its end, or goes on with one that was cut. Gives a failure after a part was shown; what could be
+/// continued is in `cut` then.
+pub(crate) async fn deliver(
+    asked: &Asked<'_>,
+    started: Started,
+    cut: &mut Option<Cut>,
+    outcome: &mut Outcome,
+    out: &Out,
+) -> Option<Failure> {
     let Asked { call, backend, place, .. } = asked;
     // Who answers without showing tokens has read the prompt by now.
     place.was_read();
     let mut headers = headers_of(outcome, backend.name());
-    match started {
-        Started::Stream(stream, first) => {
+    match (started, cut.take()) {
+        (Started::Stream(stream, first), None) => {
             headers.extend(stream_headers());
             out.send(Piece::Head(Head { status: StatusCode::OK, headers })).await;
-            relay_stream(asked, *stream, first, outcome, out).await;
+            return relay_stream(asked, stream, first, asked.look(), cut, outcome, out).await;
         }
-        Started::Written { frames, usage, .. } => {
+        (Started::Stream(rest, first), Some(begun)) => {
+            let (stream, look, told) = begun.goes_on(*rest, first, backend);
+            outcome.goes_on(backend.name());
+            show(Passing { frames: Bytes::new(), note: Some(told) }, outcome, out).await;
+            return relay_stream(asked, stream, Bytes::new(), look, cut, outcome, out).await;
+        }
+        (_, Some(begun)) => {
+            *cut = Some(begun);
+            return Some(Failure::new(Fault::DidNotGoOn, "no stream"));
+        }
+        (Started::Written { frames, usage, .. }, None) => {
             headers.extend(stream_headers());
             backend.survived(place, Worth::Answer, usage);
             outcome.usage = usage;
@@ -38,7 +56,7 @@ pub(crate) async fn deliver(asked: &Asked<'_>, started: Started, outcome: &mut O
             out.data(frames).await;
             outcome.ends(End::Answered, None);
         }
-        Started::Whole { headers: passed, body, said, .. } => {
+        (Started::Whole { headers: passed, body, said, .. }, None) => {
             headers.extend(passed);
             outcome.usage = said.usage;
             outcome.empty = !said.content;
@@ -46,23 +64,25 @@ pub(crate) async fn deliver(asked: &Asked<'_>, started: Started, outcome: &mut O
             backend.survived(place, worth(said.content, said.marks), said.usage);
             out.send(Piece::Whole(Head { status: StatusCode::OK, headers }, body)).await;
         }
-        Started::Unread { head, body, unpack } => {
+        (Started::Unread { head, body, unpack }, None) => {
             headers.extend(head.headers);
             out.send(Piece::Head(Head { status: head.status, headers })).await;
             relay_unread(call, *body, unpack, outcome, out).await;
         }
     }
+    None
 }
 
 async fn relay_stream(
     asked: &Asked<'_>,
-    mut stream: AnswerStream,
+    mut stream: Box<AnswerStream>,
     first: Bytes,
+    mut look: Option<Look>,
+    cut: &mut Option<Cut>,
     outcome: &mut Outcome,
     out: &Out,
-) {
+) -> Option<Failure> {
     let backend = asked.backend;
-    let mut look = asked.look();
     let mut frames = first;
     let end = loop {
         match &mut look {
@@ -76,29 +96,35 @@ async fn relay_stream(
             Err(end) => break end,
         }
     };
-    outcome.adjusted.extend(stream.tidy.acted());
-    outcome.empty = !stream.has_content();
-    if let Some(look) = look.filter(|_| stream.is_complete()) {
-        show(look.rest(asked, stream.said()).await, outcome, out).await;
-    }
+    outcome.empty = !stream.says;
     let failure = match end {
-        Ok(()) => {
-            backend.survived(asked.place, worth(stream.has_content(), stream.marks), outcome.usage);
-            return outcome.ends(End::Answered, None);
+        Err(failure) if !stream.is_complete() => failure,
+        end => {
+            outcome.adjusted.extend(stream.tidy.acted());
+            // The end of a choice may wait still, if the connection broke behind it.
+            let rest = stream.let_go();
+            match &mut look {
+                Some(look) => show(look.at(rest, &stream), outcome, out).await,
+                None => out.data(rest).await,
+            }
+            if let Some(look) = look {
+                // What was continued once is not continued for another reason.
+                let said = stream.spoken().filter(|_| stream.seam.is_none()).map(Spoken::text);
+                show(look.rest(asked, said).await, outcome, out).await;
+            }
+            match end {
+                Ok(()) => {
+                    backend.survived(asked.place, worth(stream.says, stream.marks), outcome.usage);
+                }
+                // The finish reason was shown; only the usage or the end marker is missing.
+                Err(_) => out.data(stream.end_marker()).await,
+            }
+            outcome.ends(End::Answered, None);
+            return None;
         }
-        Err(_) if stream.is_complete() => {
-            // The finish reason was shown; only the usage or the end marker is missing.
-            out.data(stream.end_marker()).await;
-            return outcome.ends(End::Answered, None);
-        }
-        Err(failure) => failure,
     };
-    tracing::warn!(backend = backend.name(), fault = %failure.fault, detail = failure.detail, "answer cut");
-    outcome.failed(backend.name(), failure.fault);
-    backend.on_fault(failure.fault, asked.place);
-    let error = ApiError::answer_cut(backend.name(), failure.fault);
-    outcome.ends(End::Cut, Some(error.code));
-    out.send(Piece::Refused(error, HeaderMap::new())).await;
+    *cut = Some(Cut::new(stream, look, backend, failure.fault));
+    Some(failure)
 }
 
 /// Sends what passes, and before it what is to be said of it.

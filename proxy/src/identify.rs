@@ -17,7 +17,7 @@ use switchback_policies::client::{
     self, BodyClues, CapField, Class, Clues, Confidence, Dialect as Speaks, FreeTextCalls, KeepAlive,
     OnOverflow, OutputCap, Profile, ReasoningField, Recognised, Usage,
 };
-use switchback_policies::demand::Wishes;
+use switchback_policies::demand::{CutAnswers, Wishes};
 
 use crate::answer::tidy::AnswerRule;
 use crate::call::Call;
@@ -66,6 +66,8 @@ pub(crate) struct Client {
     pub(crate) min_output: Option<u64>,
     /// What becomes of calls that are wrong, missing or cut.
     pub(crate) wishes: Wishes,
+    /// What becomes of answers whose backend failed in their midst.
+    pub(crate) cut_answers: CutAnswers,
     /// A client that the table knows, not just a library.
     pub(crate) is_known: bool,
     /// With a model that thinks, smaller output limits are raised to this, tokens.
@@ -116,6 +118,7 @@ pub(crate) fn identify(config: &Config, call: &Call, key: Option<&str>) -> Clien
         no_limit_at: profile.no_limit_at,
         min_output: None,
         wishes: Wishes::default(),
+        cut_answers: CutAnswers::default(),
         is_known: confidence > Confidence::Library,
         thinking_output: None,
         default_output: None,
@@ -157,6 +160,7 @@ impl Client {
             no_limit_at: self.no_limit_at,
             min_output: rule.min_output,
             wishes: rule.wishes,
+            cut_answers: rule.cut_answers,
             is_known: self.is_known,
             thinking_output: rule.thinking_output,
             default_output: rule.default_output,

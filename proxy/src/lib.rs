@@ -31,6 +31,7 @@ mod loader;
 mod measure;
 mod models;
 mod pipeline;
+mod plan;
 mod prefixes;
 pub mod preset;
 mod prewarm;
@@ -40,6 +41,7 @@ mod routes;
 mod server;
 mod session;
 mod telemetry;
+mod watched;
 
 pub use backend::client::{Connect, Connecting, Io, Tcp};
 pub use config::{Config, ConfigError};

@@ -91,6 +91,15 @@ pub(crate) fn resolve(app: &App, asked: Option<&str>) -> Result<Target, ApiError
     Err(ApiError::model_not_found(asked, &known, near.as_deref()))
 }
 
+/// Whether the operator lists both backends under one model, and that is what was asked for. What takes any name is no model.
+pub(crate) fn are_one(app: &App, asked: Option<&str>, backends: [&str; 2]) -> bool {
+    let model = resolve(app, asked).ok().and_then(|target| target.model);
+    let Some(model) = model.and_then(|model| app.config.models.get(model)) else { return false };
+    let listed = app.fleet.at(&model.backends);
+    ![AUTO, ANY].contains(&model.name.as_str())
+        && backends.iter().all(|name| listed.iter().any(|backend| backend.name() == *name))
+}
+
 /// All names that may be asked for.
 pub(crate) fn names(app: &App) -> Vec<String> {
     let mut seen = HashSet::new();

@@ -29,7 +29,7 @@ use crate::backend::{Backend, Work};
 use crate::call::Call;
 use crate::edits;
 use crate::identify::Client;
-use crate::pipeline::Plan;
+use crate::plan::Plan;
 
 /// By so much a turn of an agent grows besides its answer: a tool's result.
 const GROWTH: u64 = 1_000;
@@ -155,10 +155,11 @@ impl Ahead {
             allowance: Allowance::default(),
             offers: vec![offer(&choice.candidate, &self.backend_facts, facts)],
         };
-        let Ok((_, permit)) = app.admission.enter(ask, |_| ()).await else { return false };
+        let Ok((_, permit)) = app.admission.place(ask).await else { return false };
         let written = edits::write(&call, &self.client, backend, choice, &app.config, false);
         let shape = facts.shape(choice.candidate.backend, &self.backend_facts);
-        let work = Work { tokens: facts.prompt.expected(), shape, believed: 0, prefill: None };
+        let tokens = facts.prompt.expected();
+        let work = Work { tokens, new: shape.new, shape: Some(shape), believed: 0, prefill: None };
         let place = backend.occupy(work, permit);
         let terms = Terms::to_read_ahead(&app.config);
         match attempt(backend, &call, written.body, &terms, &place).await {

@@ -67,6 +67,8 @@ pub(crate) struct Outcome {
     pub(crate) waited: Duration,
     attempts: Vec<(String, Fault)>,
     first_content: Option<Duration>,
+    /// Several backends have written the answer.
+    joined: bool,
 }
 
 impl Outcome {
@@ -92,6 +94,7 @@ impl Outcome {
             waited: Duration::ZERO,
             attempts: Vec::new(),
             first_content: None,
+            joined: false,
         }
     }
 
@@ -121,10 +124,16 @@ impl Outcome {
         );
     }
 
-    /// The first content is about to be shown.
+    /// The first content is about to be shown, or the first of another backend that goes on.
     pub(crate) fn begins(&mut self, backend: &str) {
         self.backend = Some(backend.to_owned());
-        self.first_content = Some(self.accepted.elapsed());
+        self.first_content.get_or_insert(self.accepted.elapsed());
+    }
+
+    /// A backend goes on with what another has begun: its count is of more than the client's prompt.
+    pub(crate) fn goes_on(&mut self, backend: &str) {
+        self.app.metrics.goes_on(backend);
+        self.joined = true;
     }
 
     /// How it has ended, so far.
@@ -143,7 +152,8 @@ impl Outcome {
     /// The backend's own count is the truth: one that differs from ours says that the vocabulary is not this model's, or the template
     /// not the server's. A difference that stays is learned.
     fn check_count(&self, backend: &str) {
-        let measured = self.measured.as_ref().filter(|measured| measured.how == How::Vocabulary);
+        let measured =
+            self.measured.as_ref().filter(|measured| measured.how == How::Vocabulary && !self.joined);
         let Some(backend) = self.app.fleet.all().iter().find(|known| known.name() == backend) else { return };
         let counted = measured.and_then(|measured| measured.counted_for(backend.name()));
         let Some(PromptSize::Exact(ours)) = counted else { return };

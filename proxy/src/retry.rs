@@ -1,27 +1,26 @@
 //! From one candidate to the next: who is still to be tried, whether to wait for one that loads, and what to tell the
 //! client when nobody is left.
 //!
-//! A backend that failed is not tried again for the request; one that is loading, or that died under others and is not back
-//! yet, has not failed it, and is asked again until `loading` has passed. Must never hand out a backend whose limit is known to be too small.
+//! A backend that failed is not tried again for the request, unless it failed with its whole process and another one has taken
+//! its place since. One that is loading, or that died under others and is not back yet, has not failed it, and is asked again
+//! until `loading` has passed. Must never hand out a backend whose limit is known to be too small.
+
+mod told;
 
 use switchback_policies::debt;
-use switchback_policies::decision::Choice;
-use switchback_policies::facts::{BackendFacts, BackendState};
-use switchback_policies::failover::{self, Fault, Verdict};
+use switchback_policies::failover::{self, Verdict};
 use switchback_policies::routing;
 use tokio::time::{Duration, Instant};
 
 use crate::app::App;
 use crate::attempt::Failure;
+use crate::backend::Backend;
 use crate::call::Call;
-use crate::error::ApiError;
-use crate::pipeline::Plan;
+use crate::identify::Client;
+use crate::plan::Plan;
 
 /// How often a loading backend is asked again at the least.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-
-/// When clients may come back while nobody is up, seconds.
-const RETRY_AFTER: u64 = 10;
 
 /// Whether more candidates may be tried after a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,19 +33,30 @@ pub(crate) enum Tried {
 pub(crate) struct Retry<'a> {
     app: &'a App,
     call: &'a Call,
-    plan: &'a Plan,
-    /// Per choice: whether it was tried and failed.
-    spent: Vec<bool>,
-    /// Choices that said that they are loading in this round, or that died lately and may come back.
-    loading: Vec<usize>,
+    client: &'a Client,
+    /// Per backend: whether it has failed the request.
+    spent: Vec<Spent>,
+    /// Backends that said that they are loading in this round, or that died lately and may come back.
+    away: Vec<usize>,
     attempts: usize,
     /// Only backends whose prompt limit is above this.
     above: u64,
     /// This prompt has killed an engine.
     killed: bool,
     failures: Vec<(usize, Failure)>,
+    /// How long one that is away is waited for: since the request came, or since it lost a backend.
     patience: Instant,
     debt: Debt,
+}
+
+/// Whether a backend has failed the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spent {
+    No,
+    /// It has, in the life of this number: another process is another backend.
+    InLife(u32),
+    /// It has, and would again.
+    ForGood,
 }
 
 /// What this request costs beyond its first reading.
@@ -60,14 +70,25 @@ struct Debt {
     owes: Option<u64>,
 }
 
+/// Who may be tried now.
+enum Next {
+    /// Positions of choices, the preferred one first.
+    Choices(Vec<usize>),
+    /// Too much has been read again lately.
+    Owes(Duration),
+    /// It has cost too much by itself.
+    TooDear,
+    Nobody,
+}
+
 impl<'a> Retry<'a> {
-    pub(crate) fn new(app: &'a App, call: &'a Call, plan: &'a Plan) -> Self {
+    pub(crate) fn new(app: &'a App, call: &'a Call, client: &'a Client, plan: &Plan) -> Self {
         Self {
             app,
             call,
-            plan,
-            spent: vec![false; plan.decision.choices.len()],
-            loading: Vec::new(),
+            client,
+            spent: vec![Spent::No; plan.backends.len()],
+            away: Vec::new(),
             attempts: 0,
             above: 0,
             killed: false,
@@ -77,281 +98,203 @@ impl<'a> Retry<'a> {
         }
     }
 
-    fn limit(&self, backend: usize) -> Option<u64> {
-        self.plan.backend_facts.get(backend).and_then(BackendFacts::prompt_limit)
-    }
-
-    /// Positions of the choices that may be tried next, the preferred one first; waits if those that are left are loading, or
-    /// if too much has been read again lately. Beside the first stand only those that will do as well: a worse one is
-    /// tried when better ones have failed.
-    pub(crate) async fn next(&mut self) -> Option<Vec<usize>> {
+    /// Positions of the choices that may be tried next, the preferred one first; waits if those that are left are away, or if
+    /// too much has been read again lately. Decides anew then, and after each failure: backends come and go.
+    pub(crate) async fn next(&mut self, plan: &mut Plan) -> Option<Vec<usize>> {
         if self.attempts >= self.app.config.failover.attempts {
             return None;
         }
-        let plan = self.plan;
+        if !self.failures.is_empty() {
+            plan.renew(self.app, self.call, self.client);
+        }
         loop {
-            let mut least: Option<Duration> = None;
-            for (nth, choice) in plan.decision.choices.iter().enumerate() {
-                if !self.is_open(nth) {
-                    continue;
+            let changes = plan.changes();
+            match self.choices(plan) {
+                Next::Choices(choices) => return Some(choices),
+                Next::TooDear => return None,
+                Next::Owes(wait) => {
+                    let until = Instant::now() + wait;
+                    if until > self.patience {
+                        self.debt.owes = Some(wait.as_secs() + 1);
+                        return None;
+                    }
+                    // Who comes up meanwhile may owe nothing.
+                    let _ = tokio::time::timeout_at(until, changes).await;
                 }
-                if !self.debt.was_read {
-                    return Some(self.as_good_as(nth, choice));
+                Next::Nobody if self.waits(plan) && Instant::now() < self.patience => {
+                    let again = Instant::now() + ASK_AGAIN;
+                    let _ = tokio::time::timeout_at(again.min(self.patience), changes).await;
+                    self.away.clear();
                 }
-                let wait = self.in_debt(choice.candidate.backend)?;
-                if wait.is_zero() {
-                    // What it costs was entered for this one.
-                    return Some(vec![nth]);
-                }
-                least = Some(least.map_or(wait, |least| least.min(wait)));
+                Next::Nobody => return None,
             }
-            if let Some(wait) = least {
-                let until = Instant::now() + wait;
-                if until > self.patience {
-                    self.debt.owes = Some(wait.as_secs() + 1);
-                    return None;
-                }
-                tokio::time::sleep_until(until).await;
-            } else if self.loading.is_empty() || Instant::now() >= self.patience {
-                return None;
-            } else {
-                self.until_one_has_loaded().await;
-                self.loading.clear();
-            }
+            plan.renew(self.app, self.call, self.client);
         }
     }
 
-    /// The choice, and those after it that will do as well.
-    fn as_good_as(&self, nth: usize, first: &Choice) -> Vec<usize> {
-        let choices = self.plan.decision.choices.iter().enumerate().skip(nth + 1);
-        let as_good = |choice: &Choice| choice.candidate.reason.as_good_as(first.candidate.reason);
-        let others = choices.filter(|(other, choice)| as_good(choice) && self.is_open(*other));
-        std::iter::once(nth).chain(others.map(|(other, _)| other)).collect()
+    /// Who may be tried now. Beside the first stand only those that will do as well: a worse one is tried when better ones
+    /// have failed, and one that failed in another life when nobody else is there.
+    pub(crate) fn choices_now(&self, plan: &Plan) -> Vec<usize> {
+        match self.choices(plan) {
+            Next::Choices(choices) => choices,
+            Next::Owes(_) | Next::TooDear | Next::Nobody => Vec::new(),
+        }
+    }
+
+    fn choices(&self, plan: &Plan) -> Next {
+        let bounds = self.app.config.failover.prefill_again;
+        let tokens = plan.facts.prompt.expected();
+        if self.debt.was_read && !debt::request_may(self.debt.again, tokens, bounds) {
+            return Next::TooDear;
+        }
+        let choices = &plan.decision.choices;
+        let failed = |nth: &usize| self.spent[choices[*nth].candidate.backend] != Spent::No;
+        let (back, fresh): (Vec<usize>, Vec<usize>) =
+            (0..choices.len()).filter(|nth| self.is_open(*nth, plan)).partition(failed);
+        let open = if fresh.is_empty() { back } else { fresh };
+        let wait = |nth: usize| self.owes(&plan.backends[choices[nth].candidate.backend], tokens);
+        let Some(first) = open.iter().copied().find(|nth| wait(*nth).is_zero()) else {
+            return open.iter().map(|nth| wait(*nth)).min().map_or(Next::Nobody, Next::Owes);
+        };
+        let as_good = |nth: &usize| {
+            let (other, first) = (&choices[*nth].candidate, &choices[first].candidate);
+            other.reason.as_good_as(first.reason) && wait(*nth).is_zero()
+        };
+        let others = open.into_iter().filter(|nth| *nth > first).filter(as_good);
+        Next::Choices(std::iter::once(first).chain(others).collect())
     }
 
     /// Whether a choice may be tried: it has not failed, and nothing speaks against it.
-    pub(crate) fn is_open(&self, nth: usize) -> bool {
-        let Some(choice) = self.plan.decision.choices.get(nth) else { return false };
-        let backend = choice.candidate.backend;
-        !self.spent[nth]
-            && !self.loading.contains(&nth)
-            && self.limit(backend).is_none_or(|limit| limit > self.above)
+    pub(crate) fn is_open(&self, nth: usize, plan: &Plan) -> bool {
+        let Some(choice) = plan.decision.choices.get(nth) else { return false };
+        let at = choice.candidate.backend;
+        let backend = &plan.backends[at];
+        let failed = match self.spent[at] {
+            Spent::No => false,
+            // A doubtful word of it is not enough then: it must be there.
+            Spent::InLife(life) => backend.starts() == life || !backend.state().takes_requests(),
+            Spent::ForGood => true,
+        };
+        !failed
+            && !self.away.contains(&at)
+            && !backend.is_doubted()
+            && plan.limit(at).is_none_or(|limit| limit > self.above)
             // What others died of meanwhile counts, too.
-            && routing::refusal(&self.plan.facts, backend, &self.plan.backends[backend].facts()).is_none()
+            && routing::refusal(&plan.facts, at, &backend.facts()).is_none()
     }
 
-    /// Enters one more reading by this backend. `None`: the request has cost too much; else how long it has to wait, and
-    /// nothing is entered unless that is zero.
-    fn in_debt(&mut self, backend: usize) -> Option<Duration> {
-        let bounds = self.app.config.failover.prefill_again;
-        let tokens = self.plan.facts.prompt.expected();
-        if !debt::request_may(self.debt.again, tokens, bounds) {
-            return None;
+    /// Whether somebody who could be tried is away and may come back.
+    fn waits(&self, plan: &Plan) -> bool {
+        let patience = self.app.config.failover.loading;
+        let candidates = plan.decision.choices.iter().map(|choice| choice.candidate.backend);
+        candidates.into_iter().any(|at| {
+            let large_enough = plan.limit(at).is_none_or(|limit| limit > self.above);
+            let backend = &plan.backends[at];
+            let back = matches!(self.spent[at], Spent::InLife(_)) && backend.may_come_back(patience);
+            let proves_itself = self.spent[at] != Spent::ForGood && backend.is_doubted();
+            large_enough && (self.away.contains(&at) || back || proves_itself)
+        })
+    }
+
+    /// How long it has to wait before this backend reads it once more.
+    fn owes(&self, backend: &Backend, tokens: u64) -> Duration {
+        if !self.debt.was_read {
+            return Duration::ZERO;
         }
-        let now = self.app.now();
+        let (bounds, now) = (self.app.config.failover.prefill_again, self.app.now());
+        let all = self.app.debt.lock().wait(now, tokens, bounds.minute);
+        all.max(backend.debt.lock().wait(now, tokens, bounds.backend))
+    }
+
+    /// It has a place at this backend. Enters what it costs to read it once more; false: others were faster, and it has to
+    /// wait.
+    pub(crate) fn pays(&mut self, backend: &Backend, tokens: u64) -> bool {
+        if !self.debt.was_read {
+            return true;
+        }
+        let (bounds, now) = (self.app.config.failover.prefill_again, self.app.now());
         // Both locks, so that two requests do not take the same room.
         let mut all = self.app.debt.lock();
-        let mut own = self.plan.backends[backend].debt.lock();
+        let mut own = backend.debt.lock();
         let wait = all.wait(now, tokens, bounds.minute).max(own.wait(now, tokens, bounds.backend));
         if wait.is_zero() {
             all.enter(now, tokens);
             own.enter(now, tokens);
             self.debt.again = self.debt.again.saturating_add(tokens);
-            self.app.metrics.read_again(self.plan.backends[backend].name(), tokens);
+            self.app.metrics.read_again(backend.name(), tokens);
         }
-        Some(wait)
+        wait.is_zero()
     }
 
-    /// A choice's backend could not be loaded.
-    pub(crate) fn cannot_load(&mut self, nth: usize) {
-        self.spent[nth] = true;
+    /// A backend could not be loaded.
+    pub(crate) fn cannot_load(&mut self, at: usize) {
+        self.spent[at] = Spent::ForGood;
     }
 
     /// The backend was unloaded under the request: that is no fault of either, but not without an end.
-    pub(crate) fn was_taken_away(&mut self, failure: Failure, backend: usize) {
+    pub(crate) fn was_taken_away(&mut self, failure: Failure, at: usize) {
         self.attempts += 1;
         self.debt.was_read |= failover::was_read(failure.fault);
-        self.failures.push((backend, failure));
+        self.failures.push((at, failure));
     }
 
-    async fn until_one_has_loaded(&self) {
-        let choices = &self.plan.decision.choices;
-        let waiting = self.loading.iter().map(|nth| {
-            let backend = self.plan.backends[choices[*nth].candidate.backend].clone();
-            Box::pin(async move { backend.until(BackendState::takes_requests).await })
-        });
-        let mut waiting: Vec<_> = waiting.collect();
-        let any = std::future::poll_fn(|cx| {
-            if waiting.iter_mut().any(|one| one.as_mut().poll(cx).is_ready()) {
-                std::task::Poll::Ready(())
-            } else {
-                std::task::Poll::Pending
-            }
-        });
-        let again = Instant::now() + ASK_AGAIN;
-        let _ = tokio::time::timeout_at(again.min(self.patience), any).await;
+    /// A part of the answer was shown: only these, which can go on with it, may be tried from now on.
+    pub(crate) fn was_cut(&mut self, others: &[usize]) {
+        self.debt.was_read = true;
+        let barred = self.spent.iter_mut().enumerate().filter(|(at, _)| !others.contains(at));
+        barred.for_each(|(_, spent)| *spent = Spent::ForGood);
     }
 
     /// Takes the failure of an attempt at a backend.
-    pub(crate) fn failed(&mut self, backend: usize, failure: Failure) -> Tried {
-        let nth = self.plan.decision.choices.iter().position(|choice| choice.candidate.backend == backend);
-        let prompt = self.plan.facts.prompt.expected();
-        let guilty_above = self.app.config.failover.death_is_overflow_above;
-        let guilty = failure.suspect && prompt > guilty_above;
+    pub(crate) fn failed(&mut self, at: usize, failure: Failure, plan: &Plan) -> Tried {
+        let backend = &plan.backends[at];
+        // Only what it surely has is held against it: a guess would name numbers that are none.
+        let prompt = plan.facts.prompt.low();
+        let guilty = failure.suspect && prompt > self.app.config.failover.death_is_overflow_above;
         let verdict = match failure.fault {
             _ if failure.was_dead => Verdict::Away,
-            fault => failover::verdict(fault, prompt, self.limit(backend), guilty),
+            fault => failover::verdict(fault, prompt, plan.limit(at), guilty),
         };
-        self.debt.was_read |= verdict != Verdict::Away && failover::was_read(failure.fault);
-        self.failures.push((backend, failure));
-        match (verdict, nth) {
-            (Verdict::Wait, Some(nth)) => {
-                self.loading.push(nth);
+        let patience = self.app.config.failover.loading;
+        let fault = failure.fault;
+        // It was not what the engine died of, and may go on as often as that happens to it.
+        let innocent = failover::is_death(fault) && !failure.suspect;
+        self.debt.was_read |= verdict != Verdict::Away && failover::was_read(fault);
+        self.failures.push((at, failure));
+        let spent = if failover::ends_with_the_process(fault) {
+            Spent::InLife(backend.starts())
+        } else {
+            Spent::ForGood
+        };
+        match verdict {
+            Verdict::Wait => {
+                self.away.push(at);
                 return Tried::GoOn;
             }
-            (Verdict::Away, Some(nth)) => {
-                let patience = self.app.config.failover.loading;
-                if self.plan.backends[backend].may_come_back(patience) {
-                    self.loading.push(nth);
+            Verdict::Away => {
+                if backend.may_come_back(patience) {
+                    self.away.push(at);
                 } else {
-                    self.spent[nth] = true;
+                    self.spent[at] = spent;
                 }
                 return Tried::GoOn;
             }
-            (Verdict::Refuse, _) | (_, None) => return Tried::Final,
-            (Verdict::NextAbove(above), Some(nth)) => {
+            Verdict::Refuse => return Tried::Final,
+            Verdict::NextAbove(above) => {
                 self.above = self.above.max(above);
-                self.spent[nth] = true;
+                self.spent[at] = Spent::ForGood;
             }
-            (Verdict::LastAbove(above), Some(nth)) => {
+            Verdict::LastAbove(above) => {
                 self.above = self.above.max(above);
-                self.spent[nth] = true;
+                self.spent[at] = Spent::ForGood;
                 if std::mem::replace(&mut self.killed, true) {
                     return Tried::Final;
                 }
             }
-            (Verdict::Next, Some(nth)) => self.spent[nth] = true,
+            Verdict::Next => self.spent[at] = spent,
         }
-        self.attempts += 1;
+        self.patience = Instant::now() + patience;
+        self.attempts += usize::from(!innocent);
         Tried::GoOn
-    }
-
-    /// What to tell the client: the failure that tells most of what it can do.
-    pub(crate) fn error(&self) -> ApiError {
-        self.mistake()
-            .or_else(|| self.overflow())
-            .or_else(|| self.not_served())
-            .or_else(|| self.model_unknown())
-            .unwrap_or_else(|| self.unavailable())
-    }
-
-    fn mistake(&self) -> Option<ApiError> {
-        let (_, failure) = self.failures.iter().find(|(_, failure)| failure.fault == Fault::ClientMistake)?;
-        let error = failure.error.as_deref();
-        let message = error.map_or("the backend refused the request", |error| error.message.as_str());
-        Some(ApiError::refused_by_backend(message, error.and_then(|error| error.param.as_deref())))
-    }
-
-    fn overflow(&self) -> Option<ApiError> {
-        let expected = self.plan.facts.prompt.expected();
-        let guilty_above = self.app.config.failover.death_is_overflow_above;
-        let overflows = self.failures.iter().filter_map(|(backend, failure)| match failure.fault {
-            Fault::TooLong { prompt, limit } => {
-                // One that tells no number found too long what we thought to fit: then our limit is wrong.
-                let ours = self.limit(*backend).filter(|limit| *limit < expected);
-                let limit = limit.or(ours).unwrap_or(expected.saturating_sub(1));
-                Some((prompt.unwrap_or(expected).max(limit.saturating_add(1)), limit))
-            }
-            _ if failure.suspect => {
-                failover::safe_after_death(expected, guilty_above).map(|safe| (expected, safe))
-            }
-            _ => None,
-        });
-        let (tokens, limit) = overflows.max_by_key(|(_, limit)| *limit)?;
-        let backends = self
-            .failures
-            .iter()
-            .map(|(backend, failure)| format!("{}: {}", self.plan.backends[*backend].name(), failure.fault));
-        Some(ApiError::context_length_exceeded(tokens, limit, Some(backends.collect::<Vec<_>>().join("; "))))
-    }
-
-    fn not_served(&self) -> Option<ApiError> {
-        let all = |wanted| {
-            !self.failures.is_empty() && self.failures.iter().all(|(_, failure)| failure.fault == wanted)
-        };
-        if !all(Fault::NotServed) {
-            return None;
-        }
-        // The path is there, and it is something in the request that no backend does: its own words tell what.
-        let told = self.failures.iter().filter_map(|(_, failure)| failure.error.as_deref());
-        let refused = told
-            .into_iter()
-            .find(|error| !error.message.is_empty() && !matches!(error.status, None | Some(404 | 405 | 501)));
-        Some(match refused {
-            Some(error) => ApiError::refused_by_backend(&error.message, error.param.as_deref()),
-            None => ApiError::path_not_served(&self.call.endpoint.path),
-        })
-    }
-
-    /// Nobody knows the model by the name that it was asked for by.
-    fn model_unknown(&self) -> Option<ApiError> {
-        let mut faults = self.failures.iter().map(|(_, failure)| failure.fault);
-        let all = !self.failures.is_empty() && faults.all(|fault| fault == Fault::ModelUnknown);
-        let model = self.call.model.as_deref().unwrap_or_default();
-        all.then(|| ApiError::model_not_found(model, &crate::models::names(self.app), None))
-    }
-
-    /// Who was tried before, for the sentence that names the next: empty, or `; after …`.
-    pub(crate) fn before(&self) -> String {
-        let failed = self.failures.iter().map(|(backend, failure)| {
-            format!("; after {}: {}", self.plan.backends[*backend].name(), failure.fault)
-        });
-        failed.collect()
-    }
-
-    fn unavailable(&self) -> ApiError {
-        let failures = self.failures.iter();
-        let mut tried: Vec<String> = Vec::new();
-        for (backend, failure) in failures {
-            let one = format!("{}: {}", self.plan.backends[*backend].name(), failure.fault);
-            // Who loads or is away is asked again and again.
-            if !tried.contains(&one) {
-                tried.push(one);
-            }
-        }
-        let message = format!("no backend answered ({})", tried.join("; "));
-        let faults = || self.failures.iter().map(|(_, failure)| failure.fault);
-        if faults().all(|fault| fault == Fault::Unauthorized) {
-            return ApiError::backend_refuses_key(message);
-        }
-        // Who does not serve it will not, but another one might, once it is there: nothing was read so far.
-        let is_away = |fault| matches!(fault, Fault::Unreachable | Fault::Loading | Fault::Overloaded);
-        if faults().all(|fault| is_away(fault) || matches!(fault, Fault::NotServed | Fault::ModelUnknown))
-            && faults().any(is_away)
-        {
-            let refused = self.plan.decision.refusals.iter();
-            let why = refused
-                .map(|(backend, refusal)| format!("{}: {refusal}", self.plan.backends[*backend].name()));
-            let others: Vec<String> = why.collect();
-            let message = if others.is_empty() {
-                message
-            } else {
-                format!("{message}, not asked: {}", others.join("; "))
-            };
-            return ApiError::no_backend(message, "start one of them, or try again in a moment", RETRY_AFTER);
-        }
-        if let Some(seconds) = self.debt.owes {
-            let limit = self.app.config.failover.prefill_again;
-            let message = format!(
-                "{message}; so many prompts were read again in the last minute that this one must wait (limit {} tokens a \
-                 backend, {} in all)",
-                limit.backend, limit.minute
-            );
-            return ApiError::no_backend(message, "see prefill_again in [failover]", seconds);
-        }
-        if faults().all(|fault| matches!(fault, Fault::NoFirstToken | Fault::Stalled)) {
-            return ApiError::backend_timeout(message);
-        }
-        ApiError::backend_failed(message)
     }
 }

@@ -145,7 +145,8 @@ async fn a_cut_answer_ends_with_an_error_event_and_never_with_a_finish_reason() 
         vec![role(), delta("half"), Step::Hang],
     ];
     for steps in cuts {
-        let world = World::new(&[("b", 8000), ("spare", 8000)], "");
+        let apart = "[[client]]\nname = \"all\"\ncut_answers = \"error\"\n";
+        let world = World::new(&[("b", 8000), ("spare", 8000)], apart);
         world.backend("b").then(Reply::stream(steps.clone()));
         let answer = world.chat(&ask_stream("hi")).await;
         assert!(

@@ -8,6 +8,8 @@ mod bad_input;
 mod beside;
 mod clients;
 mod cliffs;
+mod coming_back;
+mod continuing;
 mod copilot;
 mod counting;
 mod cursor;

@@ -51,6 +51,13 @@ impl Gate {
         let mut answers = Vec::new();
         match event {
             Event::Arrives(ticket, ask) => self.arrives(ticket, ask, now, &mut answers),
+            Event::Asks(ticket, ask) => {
+                if let Some(waiter) = self.waiting.iter_mut().find(|waiter| waiter.ticket == ticket) {
+                    // Whose it is does not change.
+                    waiter.ask = Ask { client: waiter.ask.client, ..ask };
+                    self.admit_all(now, &mut answers);
+                }
+            }
             Event::FirstToken(ticket) => {
                 self.first_token(ticket, now);
                 self.admit_all(now, &mut answers);

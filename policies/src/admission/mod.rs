@@ -103,6 +103,9 @@ pub struct Ask {
 pub enum Event {
     /// A request asks for a place.
     Arrives(Ticket, Ask),
+    /// A request that waits asks otherwise: backends have come or gone. It keeps its place in the queue. One that does not
+    /// wait any more keeps what it has.
+    Asks(Ticket, Ask),
     /// The backend's first token: its prefill place is free.
     FirstToken(Ticket),
     /// It has ended, failed or been given up, waiting or running: all that it holds is free.

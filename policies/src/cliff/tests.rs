@@ -7,11 +7,11 @@ use super::*;
 const FLOOR: u64 = 20_000;
 
 fn first(tokens: u64) -> Shape {
-    Shape { new: tokens, resident: tokens, running: 1, ..Shape::default() }
+    Shape { new: tokens, resident: tokens, running: 1, largest: tokens, ..Shape::default() }
 }
 
 fn turn(new: u64, all: u64) -> Shape {
-    Shape { new, accumulated: all, resident: all, running: 1, images: 0 }
+    Shape { accumulated: all, resident: all, largest: all, ..first(new) }
 }
 
 fn limit(cliffs: &Cliffs, dimension: Dimension) -> Option<u64> {
@@ -88,9 +88,22 @@ fn many_at_once_are_blamed_as_a_crowd_and_not_alone() {
     for _ in 0..10 {
         cliffs.survived(&first(30_000));
     }
-    let crowd = Shape { new: 25_000, accumulated: 0, resident: 130_000, running: 4, images: 0 };
+    let crowd = Shape { resident: 130_000, running: 4, ..first(25_000) };
     let lesson = cliffs.died(&crowd, 1, FLOOR);
     assert_eq!(lesson.lowered, [(Dimension::Resident, None, 117_000)]);
+}
+
+#[test]
+fn many_small_requests_that_die_together_again_and_again_lower_nothing() {
+    let mut cliffs = Cliffs::default();
+    for at in 0..6 {
+        let new = 900 + 700 * at;
+        let crowd = Shape { resident: 30_000 + 1_000 * at, running: 4 + at, largest: 9_000, ..first(new) };
+        for _ in 0..4 {
+            cliffs.survived(&crowd);
+        }
+        assert_eq!(cliffs.died(&crowd, at, FLOOR), Lesson::default());
+    }
 }
 
 #[test]

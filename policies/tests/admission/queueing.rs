@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use switchback_policies::admission::{Allowance, Ask, Offer, Rules, Ticket, Why};
+use switchback_policies::admission::{Allowance, Ask, Event, Offer, Rules, Ticket, Why};
 use switchback_policies::client::Class;
 
 use crate::{Desk, agent, ask, chat, on, slotted};
@@ -24,6 +24,28 @@ fn an_engine_never_gets_more_than_it_runs_at_once() {
     assert!(desk.waits(second), "the slot is taken until the answer's end");
     desk.leaves(first);
     desk.grant(second);
+}
+
+#[test]
+fn who_asks_for_another_backend_meanwhile_keeps_its_place_in_the_queue() {
+    let (mut desk, first) = busy();
+    let second = desk.asks(agent(slotted("one", 1, 0.1, 10.0)));
+    desk.until(30.0);
+    let third = desk.asks(agent(slotted("one", 1, 0.1, 10.0)));
+    // Another one comes up, and both would take that, too.
+    let both = || Ask {
+        offers: vec![slotted("one", 1, 0.1, 10.0), slotted("two", 1, 0.1, 10.0)],
+        ..agent(slotted("", 1, 0.0, 0.0))
+    };
+    desk.apply(Event::Asks(second, both()));
+    assert_eq!((desk.grant(second).offer, desk.grant(second).waited.as_secs()), (1, 30));
+    desk.apply(Event::Asks(third, both()));
+    assert!(desk.waits(third));
+    // It has its place: what it asks now changes nothing.
+    desk.apply(Event::Asks(second, agent(on("three", 0.1, 10.0))));
+    assert_eq!(desk.gate.load("three", desk.time()).running, 0);
+    desk.leaves(first);
+    assert_eq!(desk.grant(third).offer, 0);
 }
 
 #[test]

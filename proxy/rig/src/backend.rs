@@ -8,7 +8,7 @@ use std::sync::{
 };
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::{Clock, Script, Spec, event::EventLog, gpu::Gpu};
 
@@ -39,7 +39,9 @@ pub(crate) struct Backend {
     pub(crate) gpu: Arc<Gpu>,
     pub(crate) log: Arc<EventLog>,
     pub(crate) script: Mutex<Script>,
-    pub(crate) life: watch::Sender<Life>,
+    life: Mutex<Life>,
+    /// It has changed. Wakes in the order of waiting, which a watch channel does not: runs on paused time can be repeated.
+    changed: Notify,
     requests: AtomicU64,
 }
 
@@ -52,7 +54,8 @@ impl Backend {
             spec,
             clock,
             log,
-            life: watch::Sender::new(Life { boot: 1, state: State::Down }),
+            life: Mutex::new(Life { boot: 1, state: State::Down }),
+            changed: Notify::new(),
             requests: AtomicU64::new(0),
         }
     }
@@ -63,29 +66,46 @@ impl Backend {
     }
 
     pub(crate) fn life(&self) -> Life {
-        *self.life.borrow()
+        *self.life.lock()
     }
 
     pub(crate) fn enter(&self, state: State) {
-        self.life.send_modify(|life| life.state = state);
+        self.change(|life| life.state = state);
+    }
+
+    /// The next process takes its place.
+    pub(crate) fn boots(&self) {
+        self.change(|life| life.boot += 1);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Life)) {
+        change(&mut self.life.lock());
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until its life is as wanted.
+    pub(crate) async fn until(&self, wanted: impl Fn(Life) -> bool) {
+        loop {
+            // Made before the look, so that no change is missed.
+            let changed = self.changed.notified();
+            if wanted(self.life()) {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// Waits until the process of this boot is gone.
     pub(crate) async fn gone(&self, boot: u64) {
-        let gone = |life: &Life| life.boot != boot || life.state == State::Down;
-        let mut life = self.life.subscribe();
-        // the sender is in self: the wait can't fail
-        drop(life.wait_for(gone).await);
+        self.until(|life| life.boot != boot || life.state == State::Down).await;
     }
 
     /// A plain request has seen the engine dead: the API process leaves sooner.
     pub(crate) fn hasten(&self) {
-        self.life.send_if_modified(|life| {
-            let hastens = life.state == State::Dead { hastens: false };
-            if hastens {
+        self.change(|life| {
+            if life.state == (State::Dead { hastens: false }) {
                 life.state = State::Dead { hastens: true };
             }
-            hastens
         });
     }
 }

@@ -145,6 +145,7 @@ impl Gpu {
                 continue;
             };
             tokio::select! {
+                biased;
                 () = self.clock.sleep_until(step.ends) => {}
                 () = self.death() => continue,
             }

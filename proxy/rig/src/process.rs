@@ -102,7 +102,7 @@ impl Process {
                     return;
                 }
             }
-            backend.life.send_modify(|life| life.boot += 1);
+            backend.boots();
             loads = true;
         }
     }
@@ -143,6 +143,7 @@ impl Process {
                 }
             };
             tokio::select! {
+                biased;
                 _ = &mut end => return,
                 accepted = accepted => match accepted {
                     Ok((stream, _)) => {
@@ -183,13 +184,12 @@ impl Process {
 
 /// Waits until vLLM's API leaves after its engine.
 async fn watchdog(backend: &Backend) {
-    let mut life = backend.life.subscribe();
     let seen = async {
-        // the sender is in the backend: the wait can't fail
-        drop(life.wait_for(|life| life.state == State::Dead { hastens: true }).await);
+        backend.until(|life| life.state == State::Dead { hastens: true }).await;
         backend.clock.sleep(SEEN).await;
     };
     tokio::select! {
+        biased;
         () = backend.clock.sleep(WATCHDOG) => {}
         () = seen => {}
     }
@@ -201,6 +201,7 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, 
     let service = service_fn(|request| wire::answer(Arc::clone(&backend), request));
     let mut connection = pin!(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
     tokio::select! {
+        biased;
         // how a connection ended is the client's business
         _ = connection.as_mut() => return,
         () = backend.gone(boot) => {}

@@ -80,6 +80,7 @@ impl Swap {
             let mut connections = JoinSet::new();
             loop {
                 tokio::select! {
+                    biased;
                     Ok((stream, _)) = listener.accept() => {
                         connections.spawn(converse(stream, Arc::clone(&serving)));
                     }

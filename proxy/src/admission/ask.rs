@@ -13,18 +13,59 @@ use crate::app::App;
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::identify::Client;
-use crate::pipeline::Plan;
+use crate::plan::Plan;
+use crate::retry::Retry;
 
 /// Waits for a place at one of the choices `next`, the preferred one first. Says which it is; the client is told meanwhile how
-/// it stands.
+/// it stands. When backends come or go meanwhile, it is decided anew who will do.
 pub(crate) async fn admit(
     app: &App,
     call: &Call,
     client: &Client,
-    plan: &Plan,
-    next: &[usize],
+    plan: &mut Plan,
+    retry: &Retry<'_>,
+    mut next: Vec<usize>,
     out: &Out,
 ) -> Result<(usize, Grant, Permit), ApiError> {
+    let mut waiting = app.admission.enter(ask(app, call, client, plan, &next));
+    let (room, ticket) = (Arc::downgrade(&app.admission), waiting.ticket());
+    out.waits_for(Some(Box::new(move || room.upgrade().and_then(|room| room.standing(ticket)))));
+    let answer = loop {
+        let changes = plan.changes();
+        tokio::select! {
+            biased;
+            answer = waiting.answer() => break answer,
+            () = changes => {
+                let (before, backends) = (plan.decision.clone(), plan.backend_facts.clone());
+                plan.renew(app, call, client);
+                let there = |nth: &usize| {
+                    let backend = &plan.backends[plan.decision.choices[*nth].candidate.backend];
+                    app.loader.as_ref().is_none_or(|loader| loader.admits(backend))
+                };
+                let now: Vec<usize> = retry.choices_now(plan).into_iter().filter(there).collect();
+                // With nobody left it waits as it did: whoever it is given is gone, and that is noticed there.
+                if now.is_empty() || !waiting.asks(ask(app, call, client, plan, &now)) {
+                    (plan.decision, plan.backend_facts) = (before, backends);
+                } else {
+                    next = now;
+                }
+            }
+        }
+    };
+    out.waits_for(None);
+    match answer {
+        Ok(grant) => {
+            let nth = next.get(grant.offer).copied().unwrap_or_default();
+            if grant.broken.is_some() {
+                tracing::info!(id = call.id, %grant, "a large prefill goes beside live streams");
+            }
+            Ok((nth, grant, waiting.permit()))
+        }
+        Err(refusal) => Err(ApiError::not_admitted(&refusal, app.config.admission)),
+    }
+}
+
+fn ask(app: &App, call: &Call, client: &Client, plan: &Plan, next: &[usize]) -> Ask {
     let counts = call.counts();
     let of = |nth: &usize| {
         let candidate = &plan.decision.choices[*nth].candidate;
@@ -33,7 +74,7 @@ pub(crate) async fn admit(
     let offers = next.iter().map(of).map(|offer| if counts { free(offer) } else { offer });
     let offers: Vec<Offer> = offers.collect();
     app.prewarm.give_way(offers.iter().map(|offer| &*offer.backend));
-    let ask = Ask {
+    Ask {
         client: app.sessions.owner(client),
         class: client.class,
         streams: call.stream
@@ -41,22 +82,6 @@ pub(crate) async fn admit(
             && !next.iter().any(|nth| asked_whole(plan, *nth)),
         allowance: client.allowance,
         offers,
-    };
-    let room = Arc::downgrade(&app.admission);
-    let entered = |ticket| {
-        out.waits_for(Some(Box::new(move || room.upgrade().and_then(|room| room.standing(ticket)))));
-    };
-    let place = app.admission.enter(ask, entered).await;
-    out.waits_for(None);
-    match place {
-        Ok((grant, permit)) => {
-            let nth = next.get(grant.offer).copied().unwrap_or_default();
-            if grant.broken.is_some() {
-                tracing::info!(id = call.id, %grant, "a large prefill goes beside live streams");
-            }
-            Ok((nth, grant, permit))
-        }
-        Err(refusal) => Err(ApiError::not_admitted(&refusal, app.config.admission)),
     }
 }
 

@@ -75,7 +75,7 @@ impl World {
                         let room = self.room.clone();
                         // The last one would be a large prefill.
                         let prefill = if at + 1 == REQUESTS { 8.0 } else { 0.5 };
-                        Box::pin(async move { room.enter(ask(SLOTS, prefill), |_| ()).await })
+                        Box::pin(async move { room.place(ask(SLOTS, prefill)).await })
                     }
                     Life::Waits(entering) => entering,
                     other => {

@@ -1,6 +1,7 @@
 //! The waiting room around the gate: requests wait here for a place, in the pipeline's own future.
 //!
-//! So waiting is cancelled by dropping it, like everything else of a request, and the answer's keep-alives go on meanwhile.
+//! So waiting is cancelled by dropping it, like everything else of a request, and the answer's keep-alives go on meanwhile. Who
+//! waits may ask otherwise when backends come or go, and keeps its place in the queue.
 //! One lock, held for a step of the gate and never across an await; one timer for all, as the gate wants to be woken. Who
 //! decides is `policies::admission`; a gate that several proxies share would stand behind [`WaitingRoom::apply`].
 
@@ -14,8 +15,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use switchback_policies::admission::{Answer, Ask, Event, Gate, Grant, Refusal, Rules, Ticket, Why};
 use switchback_policies::facts::Load;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
+
+use crate::watched::Watched;
 
 pub(crate) use self::ask::{admit, offer};
 
@@ -24,7 +27,7 @@ pub(crate) use self::ask::{admit, offer};
 pub(crate) struct WaitingRoom {
     inner: Mutex<Inner>,
     /// When the gate wants to be told that time has passed.
-    wake_at: watch::Sender<Option<Instant>>,
+    wake_at: Watched<Option<Instant>>,
     opened: Instant,
     /// Somebody has left: who waits for a backend to be empty looks again.
     pub(crate) left: Arc<Notify>,
@@ -43,7 +46,7 @@ impl WaitingRoom {
         let inner = Inner { gate: Gate::new(rules), waiting: HashMap::new(), next: 0 };
         Arc::new(Self {
             inner: Mutex::new(inner),
-            wake_at: watch::Sender::default(),
+            wake_at: Watched::default(),
             opened: Instant::now(),
             left: Arc::default(),
         })
@@ -70,13 +73,9 @@ impl WaitingRoom {
         Some(format!("{before} before it, a place expected in {:.0} s", wait.as_secs_f64()))
     }
 
-    /// Waits for a place; `entered` is told the ticket under which.
-    pub(crate) async fn enter(
-        self: &Arc<Self>,
-        ask: Ask,
-        entered: impl FnOnce(Ticket),
-    ) -> Result<(Grant, Permit), Refusal> {
-        let (answer, mut told) = oneshot::channel();
+    /// Enters: the request waits for an answer from now on.
+    pub(crate) fn enter(self: &Arc<Self>, ask: Ask) -> Waiting {
+        let (answer, told) = oneshot::channel();
         let ticket = {
             let mut inner = self.inner.lock();
             inner.next += 1;
@@ -84,32 +83,16 @@ impl WaitingRoom {
             inner.waiting.insert(ticket, answer);
             ticket
         };
-        // From here on, whatever becomes of this future, the ticket is given back.
+        // From here on, whatever becomes of it, the ticket is given back.
         let permit = Permit { room: self.clone(), ticket, prefilling: AtomicBool::new(false) };
-        let mut wake_at = self.wake_at.subscribe();
-        entered(ticket);
         self.apply(Event::Arrives(ticket, ask));
-        loop {
-            let wake = *wake_at.borrow_and_update();
-            let sleep = async {
-                match wake {
-                    Some(at) => tokio::time::sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                biased;
-                answer = &mut told => {
-                    let refused = Refusal { why: Why::TimedOut, expected: Duration::ZERO, waiting: 0 };
-                    // The sender lives until it has answered.
-                    let grant = answer.unwrap_or(Err(refused));
-                    permit.prefilling.store(grant.is_ok(), Ordering::Relaxed);
-                    return grant.map(|grant| (grant, permit));
-                }
-                () = sleep => self.apply(Event::Time),
-                _ = wake_at.changed() => {}
-            }
-        }
+        Waiting { told, permit }
+    }
+
+    /// Enters, and waits for a place.
+    pub(crate) async fn place(self: &Arc<Self>, ask: Ask) -> Result<(Grant, Permit), Refusal> {
+        let mut waiting = self.enter(ask);
+        Ok((waiting.answer().await?, waiting.permit()))
     }
 
     fn apply(&self, event: Event) {
@@ -126,7 +109,64 @@ impl WaitingRoom {
         }
         // Timers have a grain of a millisecond: never wake before there is something to do.
         let wake = inner.gate.wake_at(now).map(|at| self.opened + at.max(now + Duration::from_millis(1)));
-        self.wake_at.send_if_modified(|known| std::mem::replace(known, wake) != wake);
+        self.wake_at.change(|known| *known = wake);
+    }
+}
+
+/// A request that waits. Dropping it gives its place in the queue back.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    told: oneshot::Receiver<Answer>,
+    permit: Permit,
+}
+
+impl Waiting {
+    /// Under what number it waits.
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.permit.ticket
+    }
+
+    /// It asks for something else from now on, and keeps its place in the queue. False: it has its answer already, to what
+    /// it asked before.
+    pub(crate) fn asks(&self, ask: Ask) -> bool {
+        let room = &self.permit.room;
+        let waits = room.inner.lock().waiting.contains_key(&self.ticket());
+        if waits {
+            room.apply(Event::Asks(self.ticket(), ask));
+        }
+        waits
+    }
+
+    /// Waits for the answer. Cancel safe.
+    pub(crate) async fn answer(&mut self) -> Answer {
+        let room = self.permit.room.clone();
+        loop {
+            let changed = room.wake_at.changed();
+            let wake = room.wake_at.get();
+            let sleep = async {
+                match wake {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                answer = &mut self.told => {
+                    let refused = Refusal { why: Why::TimedOut, expected: Duration::ZERO, waiting: 0 };
+                    // The sender lives until it has answered.
+                    let answer = answer.unwrap_or(Err(refused));
+                    self.permit.prefilling.store(answer.is_ok(), Ordering::Relaxed);
+                    return answer;
+                }
+                () = sleep => room.apply(Event::Time),
+                () = changed => {}
+            }
+        }
+    }
+
+    /// The place, once the answer was one.
+    pub(crate) fn permit(self) -> Permit {
+        self.permit
     }
 }
 
@@ -152,7 +192,7 @@ impl Permit {
 impl Permit {
     /// From a room of its own.
     pub(crate) async fn for_anything() -> Self {
-        WaitingRoom::new(Rules::default()).enter(tests::ask(1, 0.1), |_| ()).await.unwrap().1
+        WaitingRoom::new(Rules::default()).place(tests::ask(1, 0.1)).await.unwrap().1
     }
 }
 
@@ -194,11 +234,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_permit_frees_its_places_when_it_is_dropped_and_the_next_one_enters() {
         let room = WaitingRoom::new(Rules::default());
-        let (_, first) = room.enter(ask(1, 0.1), |_| ()).await.unwrap();
+        let (_, first) = room.place(ask(1, 0.1)).await.unwrap();
         assert_eq!((room.load("one").running, room.load("one").resident), (1, 1000));
         let second = tokio::spawn({
             let room = room.clone();
-            async move { room.enter(ask(1, 0.1), |_| ()).await.unwrap() }
+            async move { room.place(ask(1, 0.1)).await.unwrap() }
         });
         tokio::time::sleep(Duration::from_secs(7)).await;
         assert_eq!(room.waiting(), 1);
@@ -212,8 +252,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_gives_up_waiting_leaves_no_trace_and_who_was_admitted_meanwhile_frees_the_place() {
         let room = WaitingRoom::new(Rules::default());
-        let (_, first) = room.enter(ask(1, 0.1), |_| ()).await.unwrap();
-        let mut waits = Box::pin(room.enter(ask(1, 0.1), |_| ()));
+        let (_, first) = room.place(ask(1, 0.1)).await.unwrap();
+        let mut waits = Box::pin(room.place(ask(1, 0.1)));
         let given_up = tokio::time::timeout(Duration::from_secs(1), waits.as_mut()).await;
         assert!(given_up.is_err());
         // It gets its place and is never polled again.
@@ -228,7 +268,7 @@ mod tests {
         let room = WaitingRoom::new(Rules::default());
         let inside = room.clone();
         let task = tokio::spawn(async move {
-            let _permit = inside.enter(ask(1, 0.1), |_| ()).await.unwrap();
+            let _permit = inside.place(ask(1, 0.1)).await.unwrap();
             panic!("on purpose");
         });
         assert!(task.await.is_err());
@@ -238,10 +278,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn time_alone_lets_a_large_prefill_in_beside_a_live_stream() {
         let room = WaitingRoom::new(Rules::default());
-        let (_, stream) = room.enter(ask(9, 0.1), |_| ()).await.unwrap();
+        let (_, stream) = room.place(ask(9, 0.1)).await.unwrap();
         stream.first_token();
         let before = Instant::now();
-        let (grant, _permit) = room.enter(ask(9, 80.0), |_| ()).await.unwrap();
+        let (grant, _permit) = room.place(ask(9, 80.0)).await.unwrap();
         // The stream was expected to end after ten seconds, but does not.
         assert_eq!(before.elapsed().as_secs(), 20);
         assert!(grant.broken.is_some());
@@ -250,9 +290,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn new_rules_hold_for_those_who_wait() {
         let room = WaitingRoom::new(Rules::default());
-        let (_, stream) = room.enter(ask(9, 0.1), |_| ()).await.unwrap();
+        let (_, stream) = room.place(ask(9, 0.1)).await.unwrap();
         stream.first_token();
-        let mut waits = Box::pin(room.enter(ask(9, 80.0), |_| ()));
+        let mut waits = Box::pin(room.place(ask(9, 80.0)));
         assert!(tokio::time::timeout(Duration::from_secs(1), waits.as_mut()).await.is_err());
         room.set_rules(Rules { large_prefill_wait: Duration::ZERO, ..Rules::default() });
         assert!(waits.await.is_ok());

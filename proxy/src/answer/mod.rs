@@ -14,6 +14,7 @@ pub(crate) mod progress;
 pub(crate) mod relay;
 pub(crate) mod rename;
 pub(crate) mod repair;
+pub(crate) mod seam;
 pub(crate) mod tidy;
 pub(crate) mod unfold;
 

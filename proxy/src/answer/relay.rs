@@ -5,7 +5,7 @@
 //! the client did not ask for, and whatever follows a fault. The end of the stream is believed only after a good finish
 //! reason: status 200, a clean end and `[DONE]` prove nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ use tokio::time::Instant;
 
 use super::progress::Progress as Reading;
 use super::rename::Rename;
-use super::repair::StreamRepair;
+use super::repair::{RepairTerms, StreamRepair};
+use super::seam::{Seam, Spoken};
 use super::tidy::Tidy;
 use crate::attempt::{Failure, Terms, unless_silent};
 use crate::backend::client::ReplyBody;
@@ -65,13 +66,20 @@ pub(crate) struct AnswerStream {
     holds: bool,
     /// When the backend has computed something last.
     alive: Instant,
-    /// Content has come.
-    says: bool,
+    /// Something has come that a client may show.
+    pub(crate) says: bool,
     /// The longest row of exclamation marks with nothing else between them, and the one at its end.
     pub(crate) marks: u64,
     marks_now: u64,
     /// The backend's own figures, for the record.
     pub(crate) usage: Option<Usage>,
+    /// What it has said, if that is kept and nothing but text.
+    spoken: Option<Spoken>,
+    /// Where this backend's part is joined to another's.
+    pub(crate) seam: Option<Seam>,
+    /// Frames of this backend that were read before, and how it ended behind them, if it has.
+    read: VecDeque<SseFrame>,
+    after: Option<Result<(), Failure>>,
 }
 
 impl AnswerStream {
@@ -83,6 +91,7 @@ impl AnswerStream {
         engine: Engine,
         terms: &Terms,
     ) -> Self {
+        let splits = terms.repair.as_ref().is_some_and(RepairTerms::splits_thoughts);
         Self {
             body,
             unpack,
@@ -104,7 +113,40 @@ impl AnswerStream {
             marks: 0,
             marks_now: 0,
             usage: None,
+            spoken: terms.keep_text.then(Spoken::default).filter(|_| !splits),
+            seam: None,
+            read: VecDeque::new(),
+            after: None,
         }
+    }
+
+    /// Goes on with another backend's stream, of which `first` was read already, behind what was said.
+    pub(crate) fn go_on(&mut self, rest: Self, first: Bytes, seam: Seam) {
+        let mut decoder = SseDecoder::new();
+        if decoder.push(first).is_ok() {
+            while let Some(frame) = decoder.next_frame() {
+                self.read.push_back(frame);
+            }
+        }
+        (self.body, self.unpack, self.frames) = (rest.body, rest.unpack, rest.frames);
+        (self.engine, self.seam, self.alive) = (rest.engine, Some(seam), rest.alive);
+        self.reading = rest.reading;
+        (self.ended, self.after) = (None, rest.ended);
+        // What the first one counted, and its end, are not those of the answer.
+        (self.usage, self.done) = (None, false);
+    }
+
+    /// What the backends have said, if another one could go on from there.
+    pub(crate) fn spoken(&self) -> Option<&Spoken> {
+        self.spoken.as_ref()
+    }
+
+    /// The answer is over, and was cut: what is held leaves as what it turned out to be.
+    pub(crate) fn let_go(&mut self) -> Bytes {
+        let mut out = BytesMut::new();
+        self.release_held(&mut out);
+        let out = self.rename.frames(out, self.dialect);
+        self.tidy.frames(out, self.dialect).freeze()
     }
 
     /// All choices that have begun came to a good end.
@@ -117,14 +159,9 @@ impl AnswerStream {
         self.repair.as_ref().is_some_and(StreamRepair::cut_call)
     }
 
-    /// The backend's text, if that is all that it said, and if it is kept.
-    pub(crate) fn said(&self) -> Option<&str> {
-        self.repair.as_ref().and_then(StreamRepair::said)
-    }
-
-    /// Whether the backend has said anything that a client may show.
-    pub(crate) fn has_content(&self) -> bool {
-        self.says
+    /// Whether it stands in the midst of markup that is held back.
+    pub(crate) fn is_in_markup(&self) -> bool {
+        self.repair.as_ref().is_some_and(StreamRepair::holds)
     }
 
     /// What ends the stream for the client, if the backend has not sent it.
@@ -159,6 +196,17 @@ impl AnswerStream {
         }
         let mut progress = Progress::default();
         let mut out = BytesMut::new();
+        while self.ended.is_none()
+            && let Some(frame) = self.read.pop_front()
+        {
+            self.take(&frame, &mut out, &mut progress);
+        }
+        if let Some(ended) = self.after.take() {
+            self.ended.get_or_insert(ended);
+        }
+        if self.ended.is_some() || !out.is_empty() {
+            return Ok(self.on_its_way(out, progress));
+        }
         let read = match &self.repair {
             Some(repair) if repair.has_part() => tokio::time::timeout(PART_WAITS, self.body.next()).await,
             _ => Ok(self.body.next().await),
@@ -195,12 +243,18 @@ impl AnswerStream {
                 }
             }
         }
-        if self.ended.is_some() && !self.done {
+        Ok(self.on_its_way(out, progress))
+    }
+
+    /// What was made of one read. What is held stays so after a fault: another backend may go on.
+    fn on_its_way(&mut self, mut out: BytesMut, mut progress: Progress) -> Progress {
+        let ended_well = matches!(self.ended, Some(Ok(())));
+        if ended_well && !self.done {
             self.release_held(&mut out);
         }
         out = self.rename.frames(out, self.dialect);
         out = self.tidy.frames(out, self.dialect);
-        if let Some(Ok(())) = self.ended {
+        if ended_well {
             out.extend_from_slice(&self.end_marker());
             self.done = true;
         }
@@ -208,7 +262,7 @@ impl AnswerStream {
             self.alive = Instant::now();
         }
         progress.bytes = out.freeze();
-        Ok(progress)
+        progress
     }
 
     fn at_end(&self, error: Option<hyper::Error>) -> Result<(), Failure> {
@@ -222,6 +276,17 @@ impl AnswerStream {
     }
 
     fn take(&mut self, frame: &SseFrame, out: &mut BytesMut, progress: &mut Progress) {
+        let Some(seam) = &mut self.seam else { return self.take_fitting(frame, out, progress) };
+        match seam.frame(frame) {
+            Ok(Some(frame)) => self.take_fitting(&frame, out, progress),
+            Ok(None) => progress.token |= self.dialect.read_frame(frame).token,
+            Err(misfit) => {
+                self.ended = Some(Err(Failure::new(Fault::DidNotGoOn, misfit.to_string())));
+            }
+        }
+    }
+
+    fn take_fitting(&mut self, frame: &SseFrame, out: &mut BytesMut, progress: &mut Progress) {
         if let Some(stray) = frame.stray() {
             // Bare JSON, or an error under a field name of its own: servers in the middle and older llama.cpp do that.
             self.ended = Some(self.after_error(diagnose(self.engine, 200, stray)));
@@ -249,6 +314,7 @@ impl AnswerStream {
             (Some(before), Some(now)) => Some(before.then(now)),
             (before, now) => now.or(before),
         };
+        self.spoken = self.spoken.take().and_then(|spoken| spoken.with(&data));
         progress.token |= said.token;
         if said.content {
             self.says = true;
@@ -331,15 +397,4 @@ fn reframe(data: &[u8], out: &mut BytesMut) {
     for line in data.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         out.extend_from_slice(&write_data(line));
     }
-}
-
-/// How long a stream may be silent before it is given up.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Silence {
-    /// Until the first token.
-    pub(crate) first_token: Duration,
-    /// Between tokens.
-    pub(crate) stall: Duration,
-    /// Until the end of a plain answer, which shows no token before.
-    pub(crate) whole: Duration,
 }

@@ -8,6 +8,7 @@
 mod question;
 mod refused;
 mod rescue;
+mod rest;
 
 use std::sync::Arc;
 
@@ -30,10 +31,11 @@ use crate::backend::{Backend, Place};
 use crate::call::Call;
 use crate::edits::{self, Written};
 use crate::identify::Client;
-use crate::pipeline::Plan;
+use crate::plan::Plan;
 use crate::record::Outcome;
 pub(crate) use refused::ask;
 pub(crate) use rescue::{Look, Passing};
+pub(crate) use rest::{Cut, may_go_on};
 
 /// The most that is held back, in bytes of frames; beyond that the answer leaves as it is.
 const HELD: usize = 1 << 20;

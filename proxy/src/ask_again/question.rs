@@ -91,23 +91,44 @@ pub(super) fn longer(request: &ChatRequest, tokens: u64, edits: &mut Edits) {
     set_output(request, tokens, |limit| limit < tokens, edits);
 }
 
-/// The answer goes on behind this text, for so many tokens, as text: not streamed, and not parsed there.
-pub(super) fn continued(request: &ChatRequest, text: &str, tokens: u64, edits: &mut Edits) {
+/// The answer goes on behind this text, for so many tokens at the most. `raw`: it stands in the midst of markup, so all that
+/// follows is to come as text.
+pub(super) fn continued(
+    request: &ChatRequest,
+    text: &str,
+    tokens: Option<u64>,
+    raw: bool,
+    edits: &mut Edits,
+) {
     let root = request.root();
     if let Some(messages) = root.get("messages") {
         edits.push(messages, json!({ "role": "assistant", "content": text }).to_string());
     }
-    for (member, value) in [
-        ("stream", "false"),
-        ("continue_final_message", "true"),
-        // vLLM refuses the one without the other.
-        ("add_generation_prompt", "false"),
-        ("tool_choice", "\"none\""),
-    ] {
-        edits.set(root, member, value);
+    edits.set(root, "continue_final_message", "true");
+    // vLLM refuses the one without the other.
+    edits.set(root, "add_generation_prompt", "false");
+    if raw {
+        edits.set(root, "tool_choice", "\"none\"");
     }
-    edits.remove(root, "stream_options");
-    set_output(request, tokens, |_| true, edits);
+    if let Some(tokens) = tokens {
+        set_output(request, tokens, |_| true, edits);
+    }
+}
+
+/// The same without a stream.
+pub(super) fn continued_whole(request: &ChatRequest, text: &str, tokens: u64, edits: &mut Edits) {
+    continued(request, text, Some(tokens), true, edits);
+    edits.set(request.root(), "stream", "false");
+    edits.remove(request.root(), "stream_options");
+}
+
+/// Nothing is thought before the rest of an answer. Templates think nothing into it by themselves then, vLLM's parsers take it for
+/// text, and llama.cpp takes a beginning at all.
+pub(super) fn thoughtless(request: &ChatRequest, edits: &mut Edits) {
+    match request.root().get("chat_template_kwargs").filter(|kwargs| !kwargs.is_null()) {
+        Some(kwargs) => edits.set(kwargs, "enable_thinking", "false"),
+        None => edits.set(request.root(), "chat_template_kwargs", r#"{"enable_thinking":false}"#),
+    }
 }
 
 #[cfg(test)]

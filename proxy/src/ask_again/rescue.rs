@@ -16,7 +16,7 @@ use switchback_policies::demand::{CutCalls, InvalidCalls};
 
 use super::{Asked, Watch, question};
 use crate::answer::relay::AnswerStream;
-use crate::answer::rename::Rename;
+use crate::answer::seam::Join;
 use crate::answer::unfold;
 use crate::attempt::{Failure, Started, Terms, attempt};
 use crate::call::Call;
@@ -68,7 +68,7 @@ impl Look {
     }
 
     /// What is left to be sent when the stream has ended, and what was done about it.
-    /// `said`: the backend's whole text, if it can be continued.
+    /// `said`: the backend's whole text without white space at its end, if it can be continued.
     pub(crate) async fn rest(self, asked: &Asked<'_>, said: Option<&str>) -> Passing {
         let kept = |from: usize| self.kept[from..].iter().flat_map(|frame| frame.bytes().iter().copied());
         if self.kept.is_empty() {
@@ -105,14 +105,14 @@ impl Asked<'_> {
     fn continuation(&self, said: &str, shown: &Folded) -> Option<Rescue> {
         let engine = self.backend.engine();
         let tokens = self.longer().map(|(sent, longer)| longer.saturating_sub(sent))?;
-        let text = said.trim_end();
+        let text = said;
         let is_tail = text.starts_with(&shown.content) && text.len() > shown.content.len();
         if !matches!(engine, Engine::Vllm | Engine::LlamaCpp) || !is_tail || !shown.reasoning.is_empty() {
             return None;
         }
         let request = self.call.request.as_deref()?;
         let mut edits = Edits::new();
-        question::continued(request, text, tokens, &mut edits);
+        question::continued_whole(request, text, tokens, &mut edits);
         let request = ChatRequest::parse(request.write(&Edits::new(), &edits)).ok()?;
         Some(Rescue { call: Call { stream: false, ..self.call.asking(request) }, text: text.to_owned() })
     }
@@ -131,7 +131,7 @@ impl Rescue {
         if !more.calls.is_empty() || !more.reasoning.is_empty() {
             return None;
         }
-        let behind = more.content.strip_prefix(&self.text).unwrap_or(&more.content);
+        let behind = Join::behind(&self.text, asked.backend.engine()).whole(&more.content).ok()?;
         let repair = asked.terms.repair.as_ref()?;
         let whole = repair.read(&format!("{}{behind}", self.text), &more.finish_reason);
         let same = |(one, other): (_, _)| one == other;
@@ -153,7 +153,7 @@ impl Rescue {
     async fn ask(&self, asked: &Asked<'_>) -> Result<Folded, Failure> {
         let written = asked.written(&self.call);
         // Raw: the halves are read together.
-        let terms = Terms { stream: false, repair: None, rename: Rename::default(), ..asked.terms.clone() };
+        let terms = Terms { stream: false, ..asked.terms.for_a_rest() };
         match attempt(asked.backend, &self.call, written.body, &terms, asked.place).await? {
             Started::Whole { body, .. } => {
                 Ok(Folded::of_answer(std::str::from_utf8(&body).unwrap_or_default()))

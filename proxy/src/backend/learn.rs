@@ -60,8 +60,8 @@ impl Backend {
     /// A request was answered to its end.
     pub(crate) fn survived(&self, place: &Place, worth: Worth, usage: Option<Usage>) {
         self.answered(worth);
-        if let Some(owner) = self.owner() {
-            self.cliffs.survived(owner, &place.shape());
+        if let (Some(owner), Some(shape)) = (self.owner(), place.shape()) {
+            self.cliffs.survived(owner, &shape);
         }
         if let (Some(took), Some(usage)) = (place.took(), usage) {
             self.learn_speed(took, usage);
@@ -162,15 +162,21 @@ impl Backend {
         probe::until_let_go(self, self.open.running(), Duration::from_secs(1)).await;
     }
 
-    /// It died lately and may be back before `within` has passed since then: what dies is mostly restarted by whoever keeps
-    /// it. What was stopped on purpose is not waited for.
+    /// It died lately, or fell silent, and may be back before `within` has passed since then: what dies is mostly restarted by
+    /// whoever keeps it. What was stopped on purpose is not waited for. A connection that was just lost may have been a
+    /// death, too.
     pub(crate) fn may_come_back(&self, within: Duration) -> bool {
-        !self.state().takes_requests() && self.died_at.lock().is_some_and(|died| died.elapsed() < within)
+        let lately = |died: Instant| died.elapsed() < within;
+        let gone = !self.state().takes_requests() && self.died_at.lock().is_some_and(lately);
+        gone || self.lost.lock().is_some()
     }
 
     /// It is up again. If it did not die, somebody stopped and started it, and may have changed it.
-    pub(super) fn came_back(&self) {
-        self.starts.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn came_back(&self, was: BackendState) {
+        // Seen for the first time, it may have been there all the while.
+        if was != BackendState::Unknown {
+            self.starts.fetch_add(1, Ordering::Relaxed);
+        }
         if !self.died.swap(false, Ordering::Relaxed)
             && let Some(owner) = self.owner()
         {

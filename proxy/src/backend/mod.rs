@@ -14,6 +14,7 @@ pub(crate) mod pulse;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -29,7 +30,7 @@ use switchback_policies::debt::Ledger;
 use switchback_policies::facts::{self, BackendFacts, BackendState, Limit};
 use switchback_policies::health::{Health, Probe};
 use switchback_policies::speed::Learner;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::client::{ClientError, Connect, Reply};
@@ -42,6 +43,7 @@ use crate::admission::Permit;
 use crate::cliffs::{CliffMaps, Owner};
 use crate::config;
 use crate::edits::{RequestRule, Switch};
+use crate::watched::Watched;
 
 /// One backend.
 #[derive(Debug)]
@@ -61,7 +63,7 @@ pub(crate) struct Backend {
     cliffs: Arc<CliffMaps>,
     /// A connection was lost with this on it: if the next probe finds nobody, that was a death.
     lost: Mutex<Option<Witnessed>>,
-    /// When it was last seen to die.
+    /// When it was last seen to die, or to be silent.
     died_at: Mutex<Option<Instant>>,
     /// It may have died since it was last seen up: that it comes back is no restart on purpose then.
     died: AtomicBool,
@@ -70,7 +72,7 @@ pub(crate) struct Backend {
     doubt: Notify,
     /// Prompts that it read because another backend had failed.
     pub(crate) debt: Mutex<Ledger>,
-    health: watch::Sender<Health>,
+    health: Watched<Health>,
     /// Its loader; `None`: it has none.
     attended: RwLock<Option<Attended>>,
     connector: Arc<dyn Connect>,
@@ -102,7 +104,7 @@ impl Backend {
             pulse: Pulse::new(),
             doubt: Notify::new(),
             debt: Mutex::default(),
-            health: watch::Sender::new(Health::default()),
+            health: Watched::default(),
             attended: RwLock::default(),
             connector,
             connect_within,
@@ -153,7 +155,7 @@ impl Backend {
     }
 
     pub(crate) fn state(&self) -> BackendState {
-        self.health.borrow().state()
+        self.health.get().state()
     }
 
     /// It was started without a tool parser, and vLLM refuses requests with tools then.
@@ -308,7 +310,7 @@ impl Backend {
         let before = self.state();
         self.change(|health| health.on_probe(probe));
         if before != BackendState::Up && self.state() == BackendState::Up {
-            self.came_back();
+            self.came_back(before);
         }
     }
 
@@ -321,22 +323,34 @@ impl Backend {
     }
 
     fn change(&self, change: impl FnOnce(&mut Health)) {
-        self.health.send_if_modified(|health| {
-            let before = *health;
-            change(health);
-            if before.state() != health.state() && self.announced {
-                tracing::info!(backend = self.name(), state = %health.state(), was = %before.state(), "backend changed");
-            }
-            before != *health
-        });
+        let (before, after) = self.health.change(change);
+        if before.state() != after.state() && self.announced {
+            tracing::info!(backend = self.name(), state = %after.state(), was = %before.state(), "backend changed");
+        }
     }
 
     /// Resolves when the backend is in a state that `wanted` accepts.
     pub(crate) async fn until(&self, wanted: impl Fn(BackendState) -> bool) {
-        let mut health = self.health.subscribe();
-        // The sender lives as long as the backend does, so this ends only by finding what is wanted.
-        let _ = health.wait_for(|health| wanted(health.state())).await;
+        self.health.until(|health| wanted(health.state())).await;
     }
+}
+
+/// Resolves when one of these backends comes or goes: at the first such change after this call.
+pub(crate) fn changes(backends: &[Arc<Backend>]) -> impl Future<Output = ()> + use<> {
+    let waits = backends.iter().map(|backend| {
+        let (backend, known) = (backend.clone(), (backend.state(), backend.starts()));
+        Box::pin(
+            async move { backend.health.until(|health| (health.state(), backend.starts()) != known).await },
+        )
+    });
+    let mut waits: Vec<_> = waits.collect();
+    std::future::poll_fn(move |cx| {
+        if waits.iter_mut().any(|wait| wait.as_mut().poll(cx).is_ready()) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
 }
 
 /// All backends, in the order of the configuration.

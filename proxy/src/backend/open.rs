@@ -49,7 +49,10 @@ struct Request {
 pub(crate) struct Work {
     /// Prompt and expected output.
     pub(crate) tokens: u64,
-    pub(crate) shape: Shape,
+    /// Of the prompt, those that it has to read.
+    pub(crate) new: u64,
+    /// Its shape; `None`: its length is a guess, and whether it is large is not known.
+    pub(crate) shape: Option<Shape>,
     /// Tokens of the prompt that are thought to be cached there.
     pub(crate) believed: u64,
     /// How long it can be in prefill without its first token being seen; `None`: until that comes.
@@ -160,12 +163,16 @@ impl Open {
         }
         let now = Instant::now();
         let reading = self.requests.iter().filter(|open| open.prefill_until.is_some_and(|until| until > now));
-        let suspect = reading.max_by_key(|open| open.work.shape.new).copied();
+        let suspect = reading.max_by_key(|open| open.work.new).copied();
         let running = self.requests.len() as u64;
-        let resident = self.requests.iter().map(|open| open.work.tokens).sum();
-        let lesson = match suspect {
-            Some(suspect) => Witnessed::Prefill(Shape { resident, running, ..suspect.work.shape }),
-            None => Witnessed::Crowd(Shape { resident, running, ..Shape::default() }),
+        let tokens = || self.requests.iter().map(|open| open.work.tokens);
+        let (resident, largest) = (tokens().sum(), tokens().max().unwrap_or(0));
+        let crowd = Shape { resident, running, largest, ..Shape::default() };
+        let lesson = match suspect.map(|suspect| suspect.work) {
+            Some(Work { shape: Some(shape), .. }) => {
+                Witnessed::Prefill(Shape { resident, running, largest, ..shape })
+            }
+            Some(_) | None => Witnessed::Crowd(crowd),
         };
         let suspect = suspect.map(|suspect| suspect.id);
         self.death = Some((self.requests.iter().map(|open| open.id).collect(), suspect));
@@ -222,10 +229,10 @@ impl Place {
         self.open.open.lock().died(self.id)
     }
 
-    /// What it put there.
-    pub(crate) fn shape(&self) -> Shape {
+    /// What it put there, if that is known well enough to learn from.
+    pub(crate) fn shape(&self) -> Option<Shape> {
         let open = self.open.open.lock();
-        open.requests.iter().find(|open| open.id == self.id).map(|open| open.work.shape).unwrap_or_default()
+        open.requests.iter().find(|open| open.id == self.id).and_then(|open| open.work.shape)
     }
 }
 
@@ -240,8 +247,8 @@ mod tests {
     use super::*;
 
     fn work(tokens: u64) -> Work {
-        let shape = Shape { new: tokens, resident: tokens, running: 1, ..Shape::default() };
-        Work { tokens, shape, believed: 0, prefill: None }
+        let shape = Shape { new: tokens, resident: tokens, running: 1, largest: tokens, ..Shape::default() };
+        Work { tokens, new: tokens, shape: Some(shape), believed: 0, prefill: None }
     }
 
     async fn place(open: &Arc<OpenRequests>, work: Work) -> Place {
@@ -257,7 +264,7 @@ mod tests {
         let waits = place(&open, work(300)).await;
         let death = writes.died();
         assert!(!death.suspect);
-        let shape = Shape { new: 25_000, accumulated: 0, resident: 65_300, running: 3, images: 0 };
+        let shape = Shape { new: 25_000, resident: 65_300, running: 3, largest: 40_000, ..Shape::default() };
         assert_eq!(death.lesson, Some(Witnessed::Prefill(shape)));
         assert_eq!(reads.died(), Death { suspect: true, lesson: None });
         assert_eq!(waits.died(), Death { suspect: false, lesson: None });
@@ -265,6 +272,14 @@ mod tests {
         let next = place(&open, work(100)).await;
         next.token();
         assert!(matches!(next.died().lesson, Some(Witnessed::Crowd(_))), "another death");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_suspect_whose_length_is_a_guess_is_no_lesson() {
+        let open = Arc::new(OpenRequests::default());
+        let guessed = place(&open, Work { shape: None, ..work(25_000) }).await;
+        let death = guessed.died();
+        assert!(death.suspect && matches!(death.lesson, Some(Witnessed::Crowd(_))), "{death:?}");
     }
 
     #[tokio::test(start_paused = true)]

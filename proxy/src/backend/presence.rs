@@ -65,7 +65,7 @@ impl Backend {
 
     /// What probes found, whatever its loader says.
     pub(crate) fn probed(&self) -> BackendState {
-        self.health.borrow().probed()
+        self.health.get().probed()
     }
 
     /// Looks whether it is there now.

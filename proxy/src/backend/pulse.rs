@@ -90,6 +90,11 @@ impl Backend {
         *self.pulse.sick.lock()
     }
 
+    /// It is there, but has to produce a token before it gets work: whoever asks it all the same waits for nothing.
+    pub(crate) fn is_doubted(&self) -> bool {
+        self.state() == BackendState::Dead && self.pulse.doubted.load(Ordering::Relaxed)
+    }
+
     /// It gets no work until it has produced a token.
     fn doubt(&self, why: &'static str) {
         tracing::warn!(
@@ -98,6 +103,7 @@ impl Backend {
             "backend is doubted: it is asked for a token before it gets work"
         );
         self.pulse.doubt();
+        *self.died_at.lock() = Some(Instant::now());
         self.change(|health| health.on_seen(BackendState::Dead));
         self.doubt.notify_one();
     }

@@ -1,6 +1,7 @@
 //! `switchback clients`: who is recognised, by what, and what follows from it.
 
 use switchback_policies::client::{BUILTIN, Class, KeepAlive, Profile, Usage};
+use switchback_policies::demand::CutAnswers;
 
 use super::serve::{find, load};
 use super::{Failed, say};
@@ -58,6 +59,9 @@ fn effects(rule: &ClientRule, config: &Config) -> Vec<String> {
     effects.extend(
         rule.blanks
             .map(|blanks| format!("{} before plain answers", if blanks { "blanks" } else { "nothing" })),
+    );
+    effects.extend(
+        (rule.cut_answers == CutAnswers::Error).then(|| "answers that are cut are not continued".to_owned()),
     );
     let tokens = |tokens: u64| format!("output limits of at least {tokens} tokens where the model thinks");
     effects.extend(rule.thinking_output.map(tokens));

@@ -21,7 +21,7 @@ use crate::backend::client::{Connect, Connecting, Tcp};
 use crate::call::{Call, Endpoint};
 use crate::config::Config;
 use crate::identify::{Client, identify};
-use crate::pipeline::{self, Plan, Refused};
+use crate::plan::{Plan, Refused, plan};
 use crate::routes::without_v1;
 
 #[derive(Debug, clap::Args)]
@@ -65,7 +65,7 @@ pub(super) async fn run(file: Option<PathBuf>, args: ExplainArgs) -> Result<(), 
     tell_client(&client);
     let session = app.sessions.key(&call, client.conversation.as_deref());
     let arrival = app.sessions.arrive(session, app.now());
-    match pipeline::plan(&app, &call, &client, session, arrival).await {
+    match plan(&app, &call, &client, session, arrival).await {
         Ok(plan) => tell_plan(&plan),
         Err(Refused { error, .. }) => {
             say(format_args!("refused    {}", error.message()));

@@ -180,6 +180,7 @@ impl CliffMaps {
     pub(crate) async fn keep(self: Arc<Self>) {
         while self.settings.file.is_some() {
             tokio::select! {
+                biased;
                 () = self.urgent.notified() => {}
                 () = tokio::time::sleep(SAVE_EVERY) => {}
             }

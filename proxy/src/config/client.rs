@@ -2,7 +2,7 @@
 
 use switchback_policies::admission::Allowance;
 use switchback_policies::client::{BUILTIN, Class, KeepAlive, PLAIN, ReasoningField, Usage};
-use switchback_policies::demand::Wishes;
+use switchback_policies::demand::{CutAnswers, Wishes};
 
 use super::check::{nearest, switches};
 use super::{Backend, file};
@@ -32,6 +32,8 @@ pub(crate) struct ClientRule {
     pub(crate) reasoning: Option<ReasoningField>,
     /// What becomes of calls that are wrong, missing or cut.
     pub(crate) wishes: Wishes,
+    /// What becomes of answers whose backend failed in their midst.
+    pub(crate) cut_answers: CutAnswers,
     /// Rules that do not hold for it, and needs of backends that are not met: it knows what it sends.
     pub(crate) rules_off: Vec<Switch>,
     /// Rules for answers that hold for it beside the usual ones.
@@ -192,6 +194,7 @@ pub(super) fn check(written: file::Client, backends: &[Backend], complaints: &mu
             missing: written.missing_calls.map(Into::into).unwrap_or_default(),
             cut: written.cut_calls.map(Into::into).unwrap_or_default(),
         },
+        cut_answers: written.cut_answers.map(Into::into).unwrap_or_default(),
         rules_off,
         rules_on,
         sampling,

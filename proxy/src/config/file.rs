@@ -330,6 +330,7 @@ words!("kebab-case" Class => client::Class { Interactive, Agent, Background });
 words!("kebab-case" InvalidCalls => demand::InvalidCalls { Pass, Note, AskAgain });
 words!("kebab-case" MissingCalls => demand::MissingCalls { Pass, Retry, Constrain });
 words!("kebab-case" CutCalls => demand::CutCalls { Pass, Rescue });
+words!("kebab-case" CutAnswers => demand::CutAnswers { Continue, Error });
 words!("kebab-case" StreamedRequired => facts::StreamedRequired { Pass, AsAuto, Whole });
 // As the members are written.
 words!("snake_case" ReasoningMember => client::ReasoningField { Either, ReasoningContent, Reasoning, ReasoningText });

@@ -16,7 +16,7 @@ use crate::backend::{Backend, probe};
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::identify::Client;
-use crate::pipeline::Plan;
+use crate::plan::Plan;
 
 /// Why a backend is not there for a request.
 #[derive(Debug)]

@@ -60,6 +60,7 @@ pub(crate) struct Metrics {
     counts: Family<CountLabels, Counter>,
     drift: Family<BackendLabels, Counter>,
     again: Family<BackendLabels, Counter>,
+    gone_on: Family<BackendLabels, Counter>,
     ahead: Family<BackendLabels, Counter>,
     correction: Family<BackendLabels, Gauge>,
     loads: Family<OutcomeLabels, Counter>,
@@ -95,6 +96,7 @@ impl Metrics {
             correction: Family::default(),
             drift: Family::default(),
             again: Family::default(),
+            gone_on: Family::default(),
             ahead: Family::default(),
             loads: Family::default(),
             up: Family::default(),
@@ -158,6 +160,11 @@ impl Metrics {
             "prefill_ahead_tokens",
             "Prompt tokens read ahead for a conversation that is about to move",
             metrics.ahead.clone(),
+        );
+        registry.register(
+            "answers_continued",
+            "Answers that a backend went on with after another had failed in their midst, by who went on",
+            metrics.gone_on.clone(),
         );
         registry.register(
             "prefix_drift_tokens",
@@ -248,6 +255,11 @@ impl Metrics {
     /// A backend has read so many tokens for a turn that is still to come.
     pub(crate) fn read_ahead(&self, backend: &str, tokens: u64) {
         self.ahead.get_or_create(&BackendLabels { backend: backend.to_owned() }).inc_by(tokens);
+    }
+
+    /// A backend goes on with an answer that another has begun.
+    pub(crate) fn goes_on(&self, backend: &str) {
+        self.gone_on.get_or_create(&BackendLabels { backend: backend.to_owned() }).inc();
     }
 
     /// The text that a scraper gets.

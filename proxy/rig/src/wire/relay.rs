@@ -93,6 +93,7 @@ pub(crate) async fn relay(
         }
         progress = loop {
             tokio::select! {
+                biased;
                 progress = ticket.next() => break progress,
                 comment = silence.over() => {
                     out.write(comment.to_owned()).await;
@@ -176,6 +177,7 @@ async fn wait_out(over: f64, silence: &mut Silence, out: &Writer) {
     let clock = silence.clock;
     loop {
         tokio::select! {
+            biased;
             () = clock.sleep_until(over) => return,
             comment = silence.over() => out.write(comment.to_owned()).await,
         }
@@ -211,6 +213,7 @@ impl Silence {
 async fn stall(backend: &Backend, boot: u64, mut silence: Silence, out: &Writer) -> Broken {
     loop {
         tokio::select! {
+            biased;
             () = backend.gone(boot) => return Broken,
             comment = silence.over() => out.write(comment.to_owned()).await,
         }

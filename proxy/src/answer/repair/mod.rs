@@ -36,8 +36,6 @@ pub(crate) struct RepairTerms {
     pub(crate) in_thoughts: bool,
     /// Of several calls only the first is sent to a client that forbids several.
     pub(crate) one_call: bool,
-    /// The text is kept, so that it can be continued.
-    pub(crate) keep_text: bool,
     /// The prompt has already opened the thought, and nobody has split it from the text.
     pub(crate) thinking_open: bool,
     /// The tags between which the backend's model thinks, if they are known.

@@ -32,8 +32,6 @@ pub(crate) struct StreamRepair {
     order: Order,
     /// What was cut inside a call has left.
     cut_call: bool,
-    /// All text of the first choice, as long as there is nothing else in the answer, and if it is kept.
-    said: Option<String>,
 }
 
 /// What a chunk with one choice says.
@@ -66,7 +64,6 @@ fn apart(chunk: Value<'_>) -> Option<Vec<String>> {
 impl StreamRepair {
     pub(crate) fn new(terms: RepairTerms) -> Self {
         Self {
-            said: (terms.keep_text && !terms.splits_thoughts()).then(String::new),
             reads_text: terms.reads_text(),
             normaliser: terms.normaliser(),
             terms,
@@ -102,12 +99,6 @@ impl StreamRepair {
             self.read(chunk)
         });
         let Some(one) = one else { return self.normalise(frame.clone(), json, out) };
-        match &mut self.said {
-            Some(said) if !one.calls && one.reasoning.is_empty() && one.index == 0 => {
-                said.push_str(&one.text)
-            }
-            said => *said = None,
-        }
         let terms = &self.terms;
         let state = self.texts.entry(one.index).or_insert_with(|| ChoiceText::new(terms.parser()));
         let mut events = Vec::new();
@@ -245,9 +236,9 @@ impl StreamRepair {
         self.cut_call || self.texts.values().any(ChoiceText::is_cut)
     }
 
-    /// The backend's text, if that is all that it said, and if it is kept.
-    pub(crate) fn said(&self) -> Option<&str> {
-        self.said.as_deref()
+    /// Whether text is held back that may become a call, or is one.
+    pub(crate) fn holds(&self) -> bool {
+        self.texts.values().any(ChoiceText::holds)
     }
 
     /// Lets such parts leave.

@@ -82,6 +82,11 @@ impl ChoiceText {
         self.cut
     }
 
+    /// Whether something of it has not left.
+    pub(super) fn holds(&self) -> bool {
+        !self.queue.is_empty() || !self.exact || self.waiting.is_some()
+    }
+
     /// Takes the next content, and gives what is certain.
     pub(super) fn push(&mut self, text: &str) -> Vec<Event> {
         let events = self.parser.push(text);

@@ -49,15 +49,15 @@ pub(crate) async fn watch(backend: Arc<Backend>, interval: Duration, timeout: Du
     // All is asked again soon: the first time may have met a busy backend.
     let mut cheap = CHEAP_IF_LATE;
     loop {
-        let pause = backend.health.borrow().next_probe(interval);
+        let pause = backend.health.get().next_probe(interval);
         // A fault that a request met cuts the pause short: whether the backend is really gone is worth knowing at once.
-        let mut health = backend.health.subscribe();
-        health.mark_unchanged();
+        let changed = backend.health.changed();
         let changed = async {
-            let _ = health.changed().await;
+            changed.await;
             tokio::time::sleep(Health::default().next_probe(interval)).await;
         };
         tokio::select! {
+            biased;
             () = tokio::time::sleep(pause) => {}
             () = changed => {}
             () = backend.doubt.notified() => {}

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{Class, CutCalls, InvalidCalls, KeepAlive, MissingCalls, ReasoningMember, Usage, words};
+use super::{
+    Class, CutAnswers, CutCalls, InvalidCalls, KeepAlive, MissingCalls, ReasoningMember, Usage, words,
+};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -33,6 +35,7 @@ pub(in crate::config) struct Client {
     pub(in crate::config) invalid_calls: Option<InvalidCalls>,
     pub(in crate::config) missing_calls: Option<MissingCalls>,
     pub(in crate::config) cut_calls: Option<CutCalls>,
+    pub(in crate::config) cut_answers: Option<CutAnswers>,
     #[serde(default)]
     pub(in crate::config) rules_off: Vec<String>,
     #[serde(default)]

@@ -12,20 +12,43 @@ use crate::world::{Dice, World};
 const SILENT: f64 = 90.0;
 
 /// The stages in which an engine dies.
-const STAGES: [&str; 6] = ["before the head", "prefill", "role chunk", "mid-text", "mid-call", "silent"];
+const STAGES: [&str; 6] = ["before the head", "prefill", "role chunk", "mid-text", "mid-call", SILENCE];
+
+/// Simulated seconds that a clock may be short of what was slept for.
+const GRAIN: f64 = 0.001;
+
+const SILENCE: &str = "silent";
 
 /// Kills for ever.
 pub(crate) async fn kill(world: &World, seed: u64, every: f64) {
     let mut dice = Dice::new(seed ^ 0xdead);
     let mut at = every;
+    // Who is silent, and until when that is borne.
+    let mut silent: Vec<(f64, &Rig)> = Vec::new();
     loop {
-        world.clock.sleep_until(at).await;
+        world.clock.sleep_until(silent.iter().map(|(until, _)| *until).fold(at, f64::min)).await;
+        let now = world.clock.now() + GRAIN;
+        for (_, rig) in silent.extract_if(.., |(until, _)| *until <= now) {
+            rig.kill();
+            world.killed(SILENCE);
+        }
+        if now < at {
+            continue;
+        }
         at = world.clock.now().max(at) + every;
         let rig = &world.rigs[dice.below(world.rigs.len())];
         let stage = STAGES[dice.below(STAGES.len())];
+        if !rig.is_ready() || silent.iter().any(|(_, other)| std::ptr::eq(*other, rig)) {
+            continue;
+        }
+        if stage == SILENCE {
+            rig.silence();
+            silent.push((now + SILENT, rig));
+            continue;
+        }
         // A backend that gets no such request meanwhile is left alone.
         let waits = Duration::from_secs_f64(every * 2.0);
-        if rig.is_ready() && tokio::time::timeout(waits, strike(world, rig, stage)).await.is_ok() {
+        if tokio::time::timeout(waits, strike(world, rig, stage)).await.is_ok() {
             world.killed(stage);
         }
     }
@@ -47,7 +70,7 @@ async fn strike(world: &World, rig: &Rig, stage: &str) {
             rig.event_since(since, |event| event.kind == EventKind::FirstToken).await;
             world.clock.sleep(0.4).await;
         }
-        "mid-call" => {
+        _ => {
             let calls = |tokens: usize| {
                 world.prompts.iter().any(|prompt| {
                     prompt.tokens == tokens && prompt.right.finish.as_deref() == Some("tool_calls")
@@ -63,11 +86,6 @@ async fn strike(world: &World, rig: &Rig, stage: &str) {
             })
             .await;
             world.clock.sleep(0.1).await;
-        }
-        _ => {
-            rig.silence();
-            let killed = world.clock.sleep(SILENT);
-            killed.await;
         }
     }
     rig.kill();

@@ -161,9 +161,7 @@ async fn infer(backend: &Arc<Backend>, request: &Request<Bytes>, chat: bool) -> 
         }
     };
     // the model loads inside the request
-    let mut life = backend.life.subscribe();
-    // the sender is in the backend: the wait can't fail
-    drop(life.wait_for(|life| life.state != State::Loading).await);
+    backend.until(|life| life.state != State::Loading).await;
     let id = arrived(backend, &asked);
     let mut accepted = match submit(backend, id, asked) {
         Ok(accepted) => accepted,
