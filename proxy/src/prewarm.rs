@@ -111,7 +111,7 @@ impl Prewarm {
         if let Some(at) = at.as_deref()
             && backends.any(|name| name == at)
         {
-            self.give_way.notify_one();
+            self.give_way.notify_waiters();
         }
     }
 
@@ -123,10 +123,14 @@ impl Prewarm {
                 self.there_is_one.notified().await;
                 continue;
             };
+            let asked_to = self.give_way.notified();
+            tokio::pin!(asked_to);
+            // From now on: what was asked before was asked of another one.
+            asked_to.as_mut().enable();
             *self.at.lock() = Some(ahead.backend.name().to_owned());
             let done = tokio::select! {
                 biased;
-                () = self.give_way.notified() => false,
+                () = asked_to => false,
                 done = ahead.read() => done,
             };
             *self.at.lock() = None;

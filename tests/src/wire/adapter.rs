@@ -77,7 +77,10 @@ const WORDS: &[(&str, Becomes)] = &[
     ("min_output_tokens_for_thinking_model", Set(room_to_think)),
     ("output_limit_field_upstream", Set(|value, draft| draft.backend("output_limit", text(value)?))),
     // usage
-    ("ask_usage_upstream", Set(|value, draft| draft.answer("ask_usage", value.as_bool()?))),
+    (
+        "ask_usage_upstream",
+        Set(|value, draft| draft.answer("ask_usage", value.as_bool().or(Some(value == "always"))?)),
+    ),
     ("usage_to_client", Set(|value, draft| draft.answer("usage", text(value)?))),
     // doors
     ("client_keys", Set(client_keys)),

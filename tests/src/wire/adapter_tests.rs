@@ -45,6 +45,32 @@ fn words_become_settings() {
 }
 
 #[test]
+fn rules_of_a_case_become_rules_of_the_configuration_on_and_off() {
+    let configuration = written(
+        json!({
+            "named_tool_choice": "required-with-one-tool", "drop_non_function_tools": true, "clamp_output_to_window": false,
+            "retry_with_loose_schemas": false, "tool_id_style": "kimi", "thinking_tags": ["<r>", "</r>"],
+            "output_limit_field_upstream": "max_tokens", "min_output_tokens_for_thinking_model": 4096,
+            "promote_calls_found_in_reasoning": false
+        }),
+        "m",
+    );
+    for line in [
+        r#"rules_on = ["named-choice", "other-tools"]"#,
+        r#"rules_off = ["fit-output", "loose-schemas"]"#,
+        r#"needs = ["kimi-ids"]"#,
+        r#"thinking_tags = ["<r>", "</r>"]"#,
+        r#"output_limit = "max_tokens""#,
+        "thinks = true",
+        "thinking_output = 4096",
+        "calls_in_thoughts = false",
+    ] {
+        assert!(configuration.toml.contains(line), "{line}\n{}", configuration.toml);
+    }
+    assert_eq!(configuration.unmapped, [""; 0]);
+}
+
+#[test]
 fn what_cannot_be_said_is_reported_and_never_dropped() {
     let unmapped = |settings: Value| written(settings, "m").unmapped.len();
     for (settings, count) in [
