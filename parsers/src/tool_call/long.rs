@@ -13,6 +13,7 @@ use super::json_block::skip_fence;
 use super::long_json::{self, JsonStream};
 use super::long_xml::{self, XmlStream};
 use super::xml_head::{FUNCTIONS, Head, behind_repeats, head};
+use super::xml_tags::Kind;
 
 /// A call that closes within so many bytes is held until it does. Fuzzers find long calls only where these are short.
 pub(crate) const HELD: usize = if cfg!(fuzzing) { 192 } else { 4096 };
@@ -31,7 +32,7 @@ pub(crate) enum Flow {
 }
 
 #[derive(Debug)]
-enum Kind {
+enum Stream {
     Json(JsonStream),
     Xml(XmlStream),
 }
@@ -40,7 +41,8 @@ enum Kind {
 #[derive(Debug)]
 pub(crate) struct Long {
     index: usize,
-    kind: Kind,
+    name: String,
+    stream: Stream,
     format: &'static Format,
 }
 
@@ -67,7 +69,7 @@ impl Long {
         index: usize,
     ) -> Option<(Self, Vec<Event>, usize)> {
         let text = window(text, HELD);
-        let (name, id, kind, used) = match format.grammar {
+        let (name, id, stream, used) = match format.grammar {
             Grammar::Wrapper => {
                 let at = opener.len() + loose_blanks(&text[opener.len()..]);
                 let body = at + skip_fence(&text[at..]).ok()?;
@@ -75,14 +77,14 @@ impl Long {
                     xml(text, body, true, format, tools)?
                 } else {
                     let (name, used) = long_json::head(text, body)?;
-                    (name, None, Kind::Json(JsonStream::new(true, body > at)), used)
+                    (name, None, Stream::Json(JsonStream::new(true, body > at)), used)
                 }
             }
             Grammar::Function => xml(text, 0, false, format, tools)?,
             Grammar::Mistral if text[opener.len()..].trim_start().starts_with(['[', '{']) => {
                 let at = opener.len() + blanks(&text[opener.len()..]);
                 let (name, used) = long_json::head(text, at)?;
-                (name, None, Kind::Json(JsonStream::new(true, false)), used)
+                (name, None, Stream::Json(JsonStream::new(true, false)), used)
             }
             Grammar::Named | Grammar::Mistral | Grammar::Harmony => named(text, opener, format)?,
             _ => return None,
@@ -111,18 +113,13 @@ impl Long {
         }
         events.push(Event::CallStart { index, id, name: name.clone() });
         events.push(Event::CallArguments { index, text: "{".to_owned() });
-        let mut long = Self { index, kind, format };
-        match &mut long.kind {
-            Kind::Json(stream) => stream.name = name,
-            Kind::Xml(stream) => stream.name = name,
-        }
-        Some((long, events, used))
+        Some((Self { index, name, stream, format }, events, used))
     }
 
     /// The format, if the call may be one of a list.
     pub(crate) fn list(&self) -> Option<&'static Format> {
         let listed = matches!(self.format.grammar, Grammar::Wrapper | Grammar::Mistral)
-            && matches!(self.kind, Kind::Json(_));
+            && matches!(self.stream, Stream::Json(_));
         listed.then_some(self.format)
     }
 
@@ -130,16 +127,11 @@ impl Long {
     pub(crate) fn push(&mut self, rest: &str, end: End, tools: &ToolSet, events: &mut Vec<Event>) -> Flow {
         // What is certain now leaves in one piece, however many escapes and members it has.
         let (mut out, mut used) = (String::new(), 0);
+        let target = Target { tool: tools.tool(&self.name) };
         let flow = loop {
-            let flow = match &mut self.kind {
-                Kind::Json(stream) => {
-                    let target = Target { tool: tools.tool(&stream.name) };
-                    stream.push(&rest[used..], end, target, &mut out)
-                }
-                Kind::Xml(stream) => {
-                    let target = Target { tool: tools.tool(&stream.name) };
-                    stream.push(&rest[used..], end, target, &mut out)
-                }
+            let flow = match &mut self.stream {
+                Stream::Json(stream) => stream.push(&rest[used..], end, target, &mut out),
+                Stream::Xml(stream) => stream.push(&rest[used..], end, target, &mut out),
             };
             match flow {
                 Flow::Used(more) => used += more,
@@ -158,7 +150,7 @@ impl Long {
     }
 }
 
-type Begun = (String, Option<String>, Kind, usize);
+type Begun = (String, Option<String>, Stream, usize);
 
 fn xml(text: &str, at: usize, opened: bool, format: &'static Format, tools: &ToolSet) -> Option<Begun> {
     let declared = |name: &str| tools.resolve(name).is_some();
@@ -170,15 +162,15 @@ fn xml(text: &str, at: usize, opened: bool, format: &'static Format, tools: &Too
     if !attributes.is_empty() {
         return None;
     }
-    let used = behind_repeats(text, at, at + length);
+    let used = behind_repeats(text, at, at + length)?;
     // JSON inside the block, or anything else but parameters, is not for this path.
     let inside = used + loose_blanks(&text[used..]);
     let written = text[used..].trim_start().starts_with('\\');
     if !text[inside..].starts_with('<') || written {
         return None;
     }
-    let stream = XmlStream::new(&prefix, &element, opened, format);
-    Some((name, None, Kind::Xml(stream), long_xml::start(text, used)))
+    let stream = XmlStream::new(Kind::of(prefix, element), opened, format);
+    Some((name.to_owned(), None, Stream::Xml(stream), long_xml::start(text, used)))
 }
 
 fn named(text: &str, opener: &str, format: &'static Format) -> Option<Begun> {
@@ -191,5 +183,5 @@ fn named(text: &str, opener: &str, format: &'static Format) -> Option<Begun> {
     let fenced = header.contains("```");
     let (name, id) = super::named::header(header, format.grammar)?;
     let plain = name_length(&name) == name.len() && !name.chars().all(|c| c.is_ascii_digit());
-    plain.then(|| (name, id, Kind::Json(JsonStream::new(false, fenced)), body + 1))
+    plain.then(|| (name, id, Stream::Json(JsonStream::new(false, fenced)), body + 1))
 }

@@ -71,7 +71,6 @@ enum State {
 
 #[derive(Debug)]
 pub(crate) struct JsonStream {
-    pub(crate) name: String,
     state: State,
     first: bool,
     /// The arguments stand in the object of the call.
@@ -81,7 +80,7 @@ pub(crate) struct JsonStream {
 
 impl JsonStream {
     pub(crate) fn new(nested: bool, fenced: bool) -> Self {
-        Self { name: String::new(), state: State::Key, first: true, nested, fenced }
+        Self { state: State::Key, first: true, nested, fenced }
     }
 
     pub(crate) fn push(&mut self, rest: &str, end: End, target: Target<'_>, out: &mut String) -> Flow {

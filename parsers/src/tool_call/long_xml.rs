@@ -8,7 +8,7 @@ use super::long::{Flow, HELD, Target};
 use super::normalise::quoted;
 use super::xml_block::strip_newlines;
 use super::xml_head::{FUNCTIONS, Head, PARAMETERS, TAG, assigns, head};
-use super::xml_tags::{Next, closed_by, closers, may_close};
+use super::xml_tags::{Kind, Next, closers, may_close};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
@@ -41,7 +41,6 @@ enum Scan {
 
 #[derive(Debug)]
 pub(crate) struct XmlStream {
-    pub(crate) name: String,
     state: State,
     first: bool,
     inside: Inside,
@@ -49,22 +48,11 @@ pub(crate) struct XmlStream {
     keys: Vec<String>,
     /// The open one's name follows an `=` at once.
     assigned: bool,
-    tags: Box<Tags>,
+    kind: &'static Kind,
     /// One newline on each side of a value is framing.
     framed: bool,
     opened: bool,
     format: &'static Format,
-}
-
-/// The tags of the call.
-#[derive(Debug)]
-struct Tags {
-    /// What an opening tag of a parameter begins with.
-    own: String,
-    /// What an opening tag of the block begins with.
-    opening: String,
-    function: String,
-    parameters: [String; 2],
 }
 
 /// Where the parameters begin.
@@ -73,22 +61,15 @@ pub(crate) fn start(text: &str, at: usize) -> usize {
 }
 
 impl XmlStream {
-    pub(crate) fn new(prefix: &str, element: &str, opened: bool, format: &'static Format) -> Self {
-        let tags = Tags {
-            own: format!("<{prefix}param"),
-            opening: format!("<{prefix}{element}"),
-            function: format!("</{prefix}{element}>"),
-            parameters: PARAMETERS.map(|parameter| format!("</{prefix}{parameter}>")),
-        };
+    pub(crate) fn new(kind: &'static Kind, opened: bool, format: &'static Format) -> Self {
         Self {
-            name: String::new(),
             state: State::Between,
             first: true,
             inside: Inside::default(),
             keys: Vec::new(),
             assigned: false,
-            tags: Box::new(tags),
-            framed: element == "function",
+            kind,
+            framed: kind.element == "function",
             opened,
             format,
         }
@@ -129,10 +110,10 @@ impl XmlStream {
             out.push('}');
             Flow::Done(used)
         };
-        if inner.starts_with(&self.tags.function) {
-            return close(at + self.tags.function.len(), out);
+        if inner.starts_with(&self.kind.function) {
+            return close(at + self.kind.function.len(), out);
         }
-        if let Some(surplus) = self.tags.parameters.iter().find(|surplus| inner.starts_with(surplus.as_str()))
+        if let Some(surplus) = self.kind.parameters.iter().find(|surplus| inner.starts_with(surplus.as_str()))
         {
             return Flow::Used(at + surplus.len());
         }
@@ -140,38 +121,34 @@ impl XmlStream {
         if self.opened && (closers.is_ok() || starts_with_any(inner, self.format.openers).is_ok()) {
             return close(at, out);
         }
-        if end == End::Stop && (inner.is_empty() || may_become(inner, &self.tags.function)) {
+        if end == End::Stop && (inner.is_empty() || may_become(inner, &self.kind.function)) {
             return close(rest.len(), out);
         }
         match head(inner, PARAMETERS, |key| target.tool.is_some_and(|tool| tool.has_parameter(key))) {
             Head::Is { closed: true, .. } => Flow::Broken,
             Head::Is { name, length, attributes, .. } => {
                 let separator = if self.first { "" } else { ", " };
-                out.push_str(&format!("{separator}{}: ", quoted(&name)));
+                out.push_str(&format!("{separator}{}: ", quoted(name)));
                 self.first = false;
                 self.inside = Inside::default();
                 self.assigned = assigns(&inner[..length]);
-                if !self.keys.contains(&name) {
-                    self.keys.push(name.clone());
+                if !self.is_known(name) {
+                    self.keys.push(name.to_owned());
                 }
-                let loose = attributes.iter().any(|(key, flag)| key == "string" && flag == "false");
-                if target.is_string(&name) && !loose {
+                let loose = attributes.iter().any(|(key, flag)| *key == "string" && *flag == "false");
+                if target.is_string(name) && !loose {
                     out.push('"');
                     self.state = State::Text { begun: false };
                 } else {
-                    self.state = State::Value(name);
+                    self.state = State::Value(name.to_owned());
                 }
                 Flow::Used(at + length)
             }
             Head::Bad => Flow::Broken,
             Head::More => Flow::Hold,
             Head::No => {
-                let tags = self
-                    .tags
-                    .parameters
-                    .iter()
-                    .map(String::as_str)
-                    .chain([self.tags.function.as_str(), "\\n"]);
+                let closers = self.kind.parameters.iter().chain([&self.kind.function]).map(String::as_str);
+                let tags = closers.chain(["\\n"]);
                 let tags = tags.chain(self.format.closers.iter().chain(self.format.openers).copied());
                 let undecided = inner.is_empty() || tags.into_iter().any(|tag| may_become(inner, tag));
                 if undecided { Flow::Hold } else { Flow::Broken }
@@ -179,16 +156,16 @@ impl XmlStream {
         }
     }
 
-    fn closer(&self, tag: &str) -> Option<usize> {
-        self.tags.parameters.iter().find_map(|closer| closed_by(tag, closer))
+    fn is_known(&self, key: &str) -> bool {
+        self.keys.iter().any(|known| known == key)
     }
 
     /// What stands behind the closing tag of a parameter, as for short calls.
     fn next(&self, rest: &str, end: End, target: Target<'_>) -> Next {
         let closers = starts_with_any(rest, self.format.closers);
         let openers = starts_with_any(rest, self.format.openers);
-        let stopped = end == End::Stop && (rest.is_empty() || may_become(rest, &self.tags.function));
-        if rest.starts_with(&self.tags.function)
+        let stopped = end == End::Stop && (rest.is_empty() || may_become(rest, &self.kind.function));
+        if rest.starts_with(&self.kind.function)
             || stopped
             || (self.opened && (closers.is_ok() || openers.is_ok()))
         {
@@ -196,12 +173,12 @@ impl XmlStream {
         }
         let declared = |key: &str| target.tool.is_some_and(|tool| tool.has_parameter(key));
         match head(window(rest, TAG), PARAMETERS, declared) {
-            Head::Is { name, .. } if self.keys.contains(&name) => Next::Repeats,
+            Head::Is { name, .. } if self.is_known(name) => Next::Repeats,
             Head::Is { .. } => Next::Goes,
             Head::More => Next::Open,
             Head::Bad => Next::Other,
             Head::No => {
-                let mut tags = self.tags.parameters.iter().chain([&self.tags.function]);
+                let mut tags = self.kind.parameters.iter().chain([&self.kind.function]);
                 let partial = may_be_blank(rest) || closers == Err(true) || openers == Err(true);
                 if partial || tags.any(|tag| may_close(rest, tag)) { Next::Open } else { Next::Other }
             }
@@ -210,7 +187,7 @@ impl XmlStream {
 
     /// The block ends here, and nothing follows it; none while that is open.
     fn ends_answer(&self, rest: &str, end: End) -> Option<bool> {
-        let Some(after) = rest.strip_prefix(&self.tags.function).map(str::trim_start) else {
+        let Some(after) = rest.strip_prefix(&self.kind.function).map(str::trim_start) else {
             return Some(false);
         };
         let behind = match starts_with_any(after, self.format.closers) {
@@ -227,8 +204,8 @@ impl XmlStream {
 
     /// A block of the same kind begins here, as it stands in a value that shows one; none while that is open.
     fn opens_block(&self, tag: &str) -> Option<bool> {
-        if !tag.starts_with(&self.tags.opening) {
-            return (!may_become(tag, &self.tags.opening)).then_some(false);
+        if !tag.starts_with(&self.kind.opening) {
+            return (!may_become(tag, &self.kind.opening)).then_some(false);
         }
         let length = match head(window(tag, TAG), FUNCTIONS, |_| false) {
             Head::Is { length, .. } => length,
@@ -237,8 +214,8 @@ impl XmlStream {
         };
         let inside = &tag[length + loose_blanks(&tag[length..])..];
         match head(window(inside, TAG), PARAMETERS, |_| false) {
-            _ if inside.starts_with(&self.tags.function) => Some(true),
-            _ if may_be_blank(inside) || may_become(inside, &self.tags.function) => None,
+            _ if inside.starts_with(&self.kind.function) => Some(true),
+            _ if may_be_blank(inside) || may_become(inside, &self.kind.function) => None,
             Head::More => None,
             shown => Some(matches!(shown, Head::Is { .. })),
         }
@@ -248,11 +225,11 @@ impl XmlStream {
     fn is_lost(&self, key: &str, body: &str, end: End, target: Target<'_>) -> Option<bool> {
         let near = window(body, HELD);
         for at in memchr_iter(b'<', near.as_bytes()) {
-            let Some(length) = self.closer(&near[at..]) else { continue };
+            let Some(length) = self.kind.closer(&near[at..]) else { continue };
             let behind = at + length + loose_blanks(&body[at + length..]);
             // Two closers: one is that of the parameter which the value shows.
             return match self.next(&body[behind..], end, target) {
-                _ if self.closer(&body[behind..]).is_some() => Some(false),
+                _ if self.kind.closer(&body[behind..]).is_some() => Some(false),
                 Next::Open => None,
                 next => Some(!matches!(next, Next::Other)),
             };
@@ -270,8 +247,8 @@ impl XmlStream {
             if at < skip {
                 continue;
             }
-            if let Some(length) = self.closer(tag) {
-                let (chain, behind) = closers(rest, at, length, |rest| self.closer(rest));
+            if let Some(length) = self.kind.closer(tag) {
+                let (chain, behind) = closers(rest, at, length, |rest| self.kind.closer(rest));
                 skip = chain[chain.len() - 1].1;
                 let nth = inside.parameters.min(chain.len() - 1);
                 match self.next(behind, end, target) {
@@ -295,7 +272,7 @@ impl XmlStream {
                 }
                 continue;
             }
-            if let Some(after) = tag.strip_prefix(&self.tags.function).map(str::trim_start) {
+            if let Some(after) = tag.strip_prefix(&self.kind.function).map(str::trim_start) {
                 if inside.blocks > 0 {
                     inside.blocks -= 1;
                 } else if inside.closed {
@@ -311,8 +288,8 @@ impl XmlStream {
                 }
                 continue;
             }
-            if may_become(tag, &self.tags.function)
-                || self.tags.parameters.iter().any(|closer| may_close(tag, closer))
+            if may_become(tag, &self.kind.function)
+                || self.kind.parameters.iter().any(|closer| may_close(tag, closer))
             {
                 return Scan::Certain(at, inside);
             }
@@ -323,11 +300,11 @@ impl XmlStream {
                     Head::More => return Scan::Certain(at, inside),
                     Head::Is { name, length, .. } if inside.blocks == 0 => {
                         let line_start = rest[..at].trim_end_matches([' ', '\t']).ends_with('\n');
-                        let own = tag.starts_with(&self.tags.own) && assigns(&tag[..length]) == self.assigned;
+                        let own = tag.starts_with(&self.kind.own) && assigns(&tag[..length]) == self.assigned;
                         // The closing tag was lost: a parameter that is still to come begins on a line of its own.
                         let may = line_start && own && !inside.closed;
-                        if may && declared(&name) && !self.keys.contains(&name) {
-                            match self.is_lost(&name, &tag[length..], end, target) {
+                        if may && declared(name) && !self.is_known(name) {
+                            match self.is_lost(name, &tag[length..], end, target) {
                                 None => return Scan::Certain(at, inside),
                                 Some(true) => return Scan::Ends(at, at),
                                 Some(false) => {}

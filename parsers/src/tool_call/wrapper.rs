@@ -9,6 +9,7 @@ use super::grammar::{
 };
 use super::xml_block::{Function, function};
 use super::xml_head::{Attributes, FUNCTIONS, Head, attributes, head};
+use super::xml_tags::Kind;
 use super::{json_block, keyed, named, pythonic};
 
 /// Longest opener with attributes, in bytes.
@@ -23,8 +24,8 @@ pub(crate) fn read(text: &str, at: usize, format: &'static Format, ctx: Context<
         Attributes::More if text.len() - at < LONGEST => Step::More,
         Attributes::Are(attributes, false, length) => {
             let step = inside(text, at + length, format, ctx);
-            let name = attributes.into_iter().find(|(key, _)| key == "name");
-            let tool = name.and_then(|(_, name)| ctx.tools.resolve(&name));
+            let name = attributes.into_iter().find(|(key, _)| *key == "name");
+            let tool = name.and_then(|(_, name)| ctx.tools.resolve(name));
             match (step, tool) {
                 (Step::Not(_) | Step::Broken(..), Some(tool)) => {
                     named::body(text, at + length, tool, None, format.closers, ctx)
@@ -128,8 +129,8 @@ pub(crate) fn functions(text: &str, at: usize, wrapper: Wrapper, ctx: Context<'_
         match function(text, at, wrapper, &counts, ctx) {
             Function::More if ctx.end == End::Cut && !calls.is_empty() => return Step::CutAfter(calls),
             Function::More => return Step::More,
-            Function::Broken(closer) if calls.is_empty() => {
-                return extent(text, start, wrapper, &closer);
+            Function::Broken(kind) if calls.is_empty() => {
+                return extent(text, start, wrapper, kind);
             }
             Function::Bad if calls.is_empty() => return Step::Not(start.max(1)),
             Function::Bad | Function::Broken(_) => return Step::Calls(calls, at),
@@ -166,10 +167,8 @@ pub(crate) struct Wrapper {
 }
 
 /// What a block that cannot be read encloses is text: none of it may run. Without a closer that is all the rest.
-fn extent(text: &str, start: usize, wrapper: Wrapper, closer: &str) -> Step {
-    let own = [closer];
-    let bare = closer.replace(['/', '>'], "");
-    let bare = [bare.as_str()];
+fn extent(text: &str, start: usize, wrapper: Wrapper, kind: &Kind) -> Step {
+    let (bare, own) = ([kind.opening.as_str()], [kind.function.as_str()]);
     let (openers, closers): (&[&str], &[&str]) = match wrapper.opened && !wrapper.closers.is_empty() {
         true => (wrapper.openers, wrapper.closers),
         false => (&bare, &own),

@@ -12,15 +12,15 @@ use super::normalise;
 use super::values::Values;
 pub(crate) use super::wrapper::{Wrapper, functions};
 use super::xml_head::{FUNCTIONS, Head, PARAMETERS, assigns, behind_repeats, head};
-use super::xml_tags::Tags;
+use super::xml_tags::{Kind, Tags};
 use super::xml_value::{Value, value};
 
 /// What stands where a block should.
 pub(crate) enum Function {
     More,
     Bad,
-    /// It had begun, for certain, and cannot be read; its closing tag.
-    Broken(String),
+    /// It had begun, for certain, and cannot be read.
+    Broken(&'static Kind),
     Is(Call, usize),
 }
 
@@ -84,12 +84,12 @@ fn block(
             Head::More => return (Function::More, false),
             Head::No | Head::Bad => return (Function::Bad, false),
         };
-    let declared = ctx.tools.resolve(&name);
+    let declared = ctx.tools.resolve(name);
     if !wrapper.opened && declared.is_none() {
         return (Function::Bad, false);
     }
     // Arguments that stand in the tag itself, if that is what they are.
-    let mut values = Values::new(&name, ctx.tools);
+    let mut values = Values::new(name, ctx.tools);
     let known = attributes.iter().filter(|(key, _)| values.has_parameter(key)).count();
     match known {
         0 => attributes.clear(),
@@ -100,30 +100,29 @@ fn block(
     if closed {
         return (Function::Is(values.call(), end), false);
     }
-    let end = behind_repeats(text, at, end);
-    let function = format!("</{prefix}{element}>");
-    let parameters = PARAMETERS.map(|parameter| format!("</{prefix}{parameter}>"));
+    let Some(end) = behind_repeats(text, at, end) else { return (Function::Bad, false) };
+    let kind = Kind::of(prefix, element);
     let last = |closer: &String| text.rfind(closer.as_str()).map_or(0, |at| at + 1);
-    let last = if ctx.end == End::Stop { parameters.iter().map(last).max().unwrap_or(0) } else { 0 };
-    let tags = Tags { prefix, element, function, parameters, wrapper, last, mend, counts, ctx };
+    let last = if ctx.end == End::Stop { kind.parameters.iter().map(last).max().unwrap_or(0) } else { 0 };
+    let tags = Tags { kind, wrapper, last, mend, counts, ctx };
     let required = declared.and_then(|name| ctx.tools.tool(name)).map(|tool| tool.required().collect());
     let mut block = Block {
         values,
         required: required.unwrap_or_default(),
-        keys: attributes.into_iter().map(|(key, _)| key).collect(),
+        keys: attributes.into_iter().map(|(key, _)| key.to_owned()).collect(),
         lost: Vec::new(),
         doubt: false,
         strained: false,
         counts: true,
         written: text[end..].trim_start().starts_with("\\n"),
     };
-    let read = parameters_of(text, end, &name, &tags, &mut block);
+    let read = parameters_of(text, end, name, &tags, &mut block);
     let clean = matches!(read, Function::Is(..))
         && block.is_complete()
         && block.lost.iter().all(|key| block.keys.contains(key));
     let read = match read {
-        Function::Is(..) if block.strained && !block.is_complete() => Function::Broken(tags.function),
-        Function::Bad if !block.keys.is_empty() => Function::Broken(tags.function),
+        Function::Is(..) if block.strained && !block.is_complete() => Function::Broken(tags.kind),
+        Function::Bad if !block.keys.is_empty() => Function::Broken(tags.kind),
         read => read,
     };
     (read, block.doubt && !clean)
@@ -135,10 +134,11 @@ fn parameters_of(text: &str, at: usize, name: &str, tags: &Tags<'_>, block: &mut
         end += loose_blanks(&text[end..]);
         let rest = &text[end..];
         let values = &mut block.values;
-        if rest.starts_with(&tags.function) {
-            return Function::Is(values.call(), end + tags.function.len());
+        if rest.starts_with(&tags.kind.function) {
+            return Function::Is(values.call(), end + tags.kind.function.len());
         }
-        if let Some(surplus) = tags.parameters.iter().find(|surplus| rest.starts_with(surplus.as_str())) {
+        if let Some(surplus) = tags.kind.parameters.iter().find(|surplus| rest.starts_with(surplus.as_str()))
+        {
             end += surplus.len();
             continue;
         }
@@ -146,7 +146,7 @@ fn parameters_of(text: &str, at: usize, name: &str, tags: &Tags<'_>, block: &mut
             return Function::Is(values.call(), end);
         }
         // Every value is closed and the model ended its turn: only the block's own end is missing.
-        let ends = rest.is_empty() || may_become(rest, &tags.function);
+        let ends = rest.is_empty() || may_become(rest, &tags.kind.function);
         if ends && ctx.end == End::Stop && values.has_required() && !values.is_empty() {
             return Function::Is(values.call(), text.len());
         }
@@ -170,8 +170,8 @@ fn parameters_of(text: &str, at: usize, name: &str, tags: &Tags<'_>, block: &mut
                 };
             }
         };
-        if !block.keys.contains(&key) {
-            block.keys.push(key.clone());
+        if !block.keys.iter().any(|known| known == key) {
+            block.keys.push(key.to_owned());
         }
         let (value, next) = match value(text, end, assigned, tags, block) {
             Value::Open => return Function::More,
@@ -180,37 +180,37 @@ fn parameters_of(text: &str, at: usize, name: &str, tags: &Tags<'_>, block: &mut
         };
         end = next;
         // The grammar of the function element puts each value between two newlines; invoke blocks put none.
-        let value = match tags.element == "function" {
+        let value = match tags.kind.element == "function" {
             true if block.written => strip_written(value),
             true => strip_newlines(value),
             false => value,
         };
         let value = cdata(value);
-        let typed = attributes.iter().any(|(key, flag)| key == "string" && flag == "false");
+        let typed = attributes.iter().any(|(key, flag)| *key == "string" && *flag == "false");
         match typed || key == "arguments" || key == "input" {
-            true => block.values.push_loose(&key, value),
-            false => block.values.push(&key, value),
+            true => block.values.push_loose(key, value),
+            false => block.values.push(key, value),
         }
     }
 }
 
 /// A JSON object in place of the parameters, from `at` on.
 fn object(text: &str, at: usize, name: &str, tags: &Tags<'_>) -> Function {
-    let (json, notes, used) = match json_block::arguments(&text[at..], &[&tags.function], tags.ctx) {
+    let (json, notes, used) = match json_block::arguments(&text[at..], &[&tags.kind.function], tags.ctx) {
         Body::More => return Function::More,
-        Body::Bad => return Function::Broken(tags.function.clone()),
+        Body::Bad => return Function::Broken(tags.kind),
         Body::Object(json, notes, used) => (json, notes, used),
     };
     let end = at + used + loose_blanks(&text[at + used..]);
     let rest = &text[end..];
-    let closed = rest.starts_with(&tags.function);
+    let closed = rest.starts_with(&tags.kind.function);
     let closable = tags.ctx.end == End::Stop && rest.is_empty();
     if !closed && !closable {
-        return if may_become(rest, &tags.function) { Function::More } else { Function::Bad };
+        return if may_become(rest, &tags.kind.function) { Function::More } else { Function::Bad };
     }
     let mut call = normalise::call(name, &json, tags.ctx.tools);
     call.notes.splice(0..0, notes);
-    Function::Is(call, end + if closed { tags.function.len() } else { 0 })
+    Function::Is(call, end + if closed { tags.kind.function.len() } else { 0 })
 }
 
 /// Exactly one newline on each side is framing; all else is the value.

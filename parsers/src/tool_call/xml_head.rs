@@ -8,17 +8,19 @@ use super::grammar::loose_blanks;
 /// Elements that begin a call.
 pub(crate) const FUNCTIONS: &[&str] = &["function", "invoke"];
 /// Elements that hold a value.
-pub(crate) const PARAMETERS: [&str; 2] = ["parameter", "param"];
+pub(crate) const PARAMETERS: &[&str] = &["parameter", "param"];
 /// Prefixes of elements, the longer ones first.
 pub(crate) const PREFIXES: &[&str] =
     &["｜DSML｜ ", "｜DSML｜", "|DSML| ", "|DSML|", "steptml:", "atem:", "antml:", ""];
 /// Longest opening tag, in bytes.
 const LONGEST: usize = 512;
+/// A tag may be said so many times too often.
+const REPEATS: usize = 2;
 /// An opening tag is looked for in so many bytes.
 pub(crate) const TAG: usize = 640;
 /// What stands at the start of the text.
 #[derive(Debug)]
-pub(crate) enum Head {
+pub(crate) enum Head<'t> {
     /// No such tag.
     No,
     /// The beginning of one.
@@ -27,11 +29,11 @@ pub(crate) enum Head {
     Bad,
     /// One with a name.
     Is {
-        name: String,
-        prefix: String,
-        element: String,
+        name: &'t str,
+        prefix: &'static str,
+        element: &'static str,
         /// Other attributes.
-        attributes: Vec<(String, String)>,
+        attributes: Vec<(&'t str, &'t str)>,
         /// It closes itself: `<function=N/>`.
         closed: bool,
         length: usize,
@@ -39,8 +41,11 @@ pub(crate) enum Head {
 }
 
 /// Reads an opening tag of one of these elements. `declared`: whether a name is known.
-pub(crate) fn head<'e>(text: &str, elements: impl AsRef<[&'e str]>, declared: impl Fn(&str) -> bool) -> Head {
-    let elements = elements.as_ref();
+pub(crate) fn head<'t>(
+    text: &'t str,
+    elements: &[&'static str],
+    declared: impl Fn(&str) -> bool,
+) -> Head<'t> {
     let Some(inner) = text.strip_prefix('<') else { return Head::No };
     if inner.is_empty() {
         return Head::More;
@@ -61,7 +66,6 @@ pub(crate) fn head<'e>(text: &str, elements: impl AsRef<[&'e str]>, declared: im
                     Tag::More => return Head::More,
                     Tag::Bad => return Head::Bad,
                     Tag::Is(Opening { name, attributes, closed, length }) => {
-                        let (prefix, element) = ((*prefix).to_owned(), (*element).to_owned());
                         return Head::Is { name, prefix, element, attributes, closed, length: at + length };
                     }
                 }
@@ -78,24 +82,24 @@ pub(crate) fn assigns(tag: &str) -> bool {
     tag.find(['=', ' ']).is_some_and(|at| tag[at..].trim_start().starts_with('='))
 }
 
-enum Tag {
+enum Tag<'t> {
     No,
     More,
     Bad,
-    Is(Opening),
+    Is(Opening<'t>),
 }
 
 /// What a tag says behind the element's name.
-struct Opening {
-    name: String,
-    attributes: Vec<(String, String)>,
+struct Opening<'t> {
+    name: &'t str,
+    attributes: Vec<(&'t str, &'t str)>,
     /// It closes itself: `<function=N/>`.
     closed: bool,
     length: usize,
 }
 
 /// What follows the element's name.
-fn tag(text: &str, element: &str, declared: impl Fn(&str) -> bool) -> Tag {
+fn tag<'t>(text: &'t str, element: &str, declared: impl Fn(&str) -> bool) -> Tag<'t> {
     let rest = text.trim_start();
     match rest.chars().next() {
         None => Tag::More,
@@ -104,20 +108,22 @@ fn tag(text: &str, element: &str, declared: impl Fn(&str) -> bool) -> Tag {
         Some(c) if rest.len() < text.len() && c.is_alphabetic() => match attributes(text) {
             Attributes::No => Tag::No,
             Attributes::More => Tag::More,
-            Attributes::Are(mut all, closed, length) => match all.iter().position(|(key, _)| key == "name") {
-                Some(at) => {
-                    let (_, name) = all.remove(at);
-                    Tag::Is(Opening { name, attributes: all, closed, length })
+            Attributes::Are(mut all, closed, length) => {
+                match all.iter().position(|(key, _)| *key == "name") {
+                    Some(at) => {
+                        let (_, name) = all.remove(at);
+                        Tag::Is(Opening { name, attributes: all, closed, length })
+                    }
+                    None => Tag::Bad,
                 }
-                None => Tag::Bad,
-            },
+            }
         },
         Some(_) => Tag::No,
     }
 }
 
 /// `=NAME>`
-fn assigned(text: &str, rest: &str, element: &str, declared: impl Fn(&str) -> bool) -> Tag {
+fn assigned<'t>(text: &'t str, rest: &'t str, element: &str, declared: impl Fn(&str) -> bool) -> Tag<'t> {
     let again = format!("{element}=");
     let mut rest = rest.trim_start();
     while let Some(after) = rest.strip_prefix(&again) {
@@ -143,7 +149,7 @@ fn assigned(text: &str, rest: &str, element: &str, declared: impl Fn(&str) -> bo
     }
     let is = |rest: &str| {
         let length = text.len() - rest.len();
-        Tag::Is(Opening { name: name.to_owned(), attributes: Vec::new(), closed, length })
+        Tag::Is(Opening { name, attributes: Vec::new(), closed, length })
     };
     match behind.chars().next() {
         None => Tag::More,
@@ -154,7 +160,7 @@ fn assigned(text: &str, rest: &str, element: &str, declared: impl Fn(&str) -> bo
             Attributes::More => Tag::More,
             Attributes::Are(attributes, closed, length) => {
                 let length = text.len() - behind.len() + length;
-                Tag::Is(Opening { name: name.to_owned(), attributes, closed, length })
+                Tag::Is(Opening { name, attributes, closed, length })
             }
         },
         Some('=') if declared(name) => is(&behind[1..]),
@@ -164,15 +170,15 @@ fn assigned(text: &str, rest: &str, element: &str, declared: impl Fn(&str) -> bo
 }
 
 /// Attributes of a tag.
-pub(crate) enum Attributes {
+pub(crate) enum Attributes<'t> {
     No,
     More,
     /// Each with its value, whether the tag closes itself, and the bytes up to behind its `>`.
-    Are(Vec<(String, String)>, bool, usize),
+    Are(Vec<(&'t str, &'t str)>, bool, usize),
 }
 
 /// ` name="N" string="true">`
-pub(crate) fn attributes(text: &str) -> Attributes {
+pub(crate) fn attributes(text: &str) -> Attributes<'_> {
     let (mut rest, mut all) = (text, Vec::new());
     loop {
         rest = rest.trim_start();
@@ -201,19 +207,21 @@ pub(crate) fn attributes(text: &str) -> Attributes {
                 None => return Attributes::More,
             },
         };
-        all.push((key.to_owned(), value.to_owned()));
+        all.push((key, value));
         rest = after;
     }
 }
 
-/// Where the tag at `at`, which ends at `end`, has been said for the last time: speculative decoding says it twice.
-pub(crate) fn behind_repeats(text: &str, at: usize, end: usize) -> usize {
+/// Where the tag at `at`, which ends at `end`, has been said for the last time: speculative decoding says it twice. None if it is
+/// said again and again.
+pub(crate) fn behind_repeats(text: &str, at: usize, end: usize) -> Option<usize> {
     let (tag, mut last) = (&text[at..end], end);
-    loop {
+    for _ in 0..=REPEATS {
         let next = last + loose_blanks(&text[last..]);
-        match text[next..].starts_with(tag) {
-            true => last = next + tag.len(),
-            false => return last,
+        if !text[next..].starts_with(tag) {
+            return Some(last);
         }
+        last = next + tag.len();
     }
+    None
 }

@@ -4,21 +4,58 @@
 //! It must never say that a value ends where the text so far leaves that open.
 
 use std::cell::Cell;
+use std::sync::LazyLock;
 
 use super::formats::LEAKS;
 use super::grammar::{Context, End, loose_blanks, may_be_blank, may_become, starts_with_any, window};
 use super::xml_block::{Block, Wrapper};
-use super::xml_head::{FUNCTIONS, Head, PARAMETERS, TAG, head};
+use super::xml_head::{FUNCTIONS, Head, PARAMETERS, PREFIXES, TAG, head};
 
 /// As many closers too many are passed over behind a block.
 const SURPLUS: usize = 8;
 
-/// The tags that end the parts of one block.
-pub(crate) struct Tags<'c> {
-    pub(crate) prefix: String,
-    pub(crate) element: String,
+/// A kind of block: the element that begins it, and its tags.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    pub(crate) prefix: &'static str,
+    pub(crate) element: &'static str,
+    /// What an opening tag of the block begins with, and one of a parameter.
+    pub(crate) opening: String,
+    pub(crate) own: String,
+    /// The closing tags.
     pub(crate) function: String,
     pub(crate) parameters: [String; 2],
+}
+
+static KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| {
+    let kind = |prefix: &'static str, element: &'static str| Kind {
+        prefix,
+        element,
+        opening: format!("<{prefix}{element}"),
+        own: format!("<{prefix}{}", PARAMETERS[1]),
+        function: format!("</{prefix}{element}>"),
+        parameters: [0, 1].map(|at| format!("</{prefix}{}>", PARAMETERS[at])),
+    };
+    let elements =
+        |prefix: &&'static str| FUNCTIONS.iter().map(|element| kind(prefix, element)).collect::<Vec<_>>();
+    PREFIXES.iter().flat_map(elements).collect()
+});
+
+impl Kind {
+    /// The kind that an opening tag of this prefix and element begins.
+    pub(crate) fn of(prefix: &str, element: &str) -> &'static Self {
+        let known = KINDS.iter().find(|kind| kind.prefix == prefix && kind.element == element);
+        known.unwrap_or(&KINDS[0])
+    }
+
+    pub(crate) fn closer(&self, rest: &str) -> Option<usize> {
+        self.parameters.iter().find_map(|closer| closed_by(rest, closer))
+    }
+}
+
+/// The tags that end the parts of one block.
+pub(crate) struct Tags<'c> {
+    pub(crate) kind: &'static Kind,
     pub(crate) wrapper: Wrapper,
     /// Behind the last closing tag of a parameter; known only when nothing more comes.
     pub(crate) last: usize,
@@ -59,17 +96,13 @@ impl Tags<'_> {
         let partial = |list: &[&str]| starts_with_any(rest, list) == Err(true);
         partial(self.wrapper.closers)
             || partial(self.wrapper.openers)
-            || may_become(rest, &self.function)
-            || self.parameters.iter().any(|closer| may_close(rest, closer))
-    }
-
-    pub(crate) fn closer(&self, rest: &str) -> Option<usize> {
-        self.parameters.iter().find_map(|closer| closed_by(rest, closer))
+            || may_become(rest, &self.kind.function)
+            || self.kind.parameters.iter().any(|closer| may_close(rest, closer))
     }
 
     /// What follows the function's own end: whether its wrapper ends, whether the next one begins, and the text behind.
     pub(crate) fn behind<'t>(&self, rest: &'t str) -> Option<(bool, bool, &'t str)> {
-        let after = rest.strip_prefix(&self.function)?.trim_start();
+        let after = rest.strip_prefix(&self.kind.function)?.trim_start();
         let wrapped = starts_with_any(after, self.wrapper.closers).ok();
         let behind = wrapped.map_or(after, |closer| after[closer.len()..].trim_start());
         let next = starts_with_any(behind, self.wrapper.openers).ok().filter(|_| wrapped.is_some());
@@ -87,7 +120,9 @@ impl Tags<'_> {
 
     /// Text goes on behind the wrapper's closer, on its line; none while that is open.
     pub(crate) fn goes_on(&self, rest: &str) -> Option<bool> {
-        let Some(after) = rest.strip_prefix(&self.function).map(str::trim_start) else { return Some(false) };
+        let Some(after) = rest.strip_prefix(&self.kind.function).map(str::trim_start) else {
+            return Some(false);
+        };
         let closer = match starts_with_any(after, self.wrapper.closers) {
             Ok(closer) => closer,
             Err(may)
@@ -113,16 +148,15 @@ impl Tags<'_> {
 
     /// A block of the same kind begins here, as it stands in a value that shows one.
     pub(crate) fn opens_block(&self, rest: &str) -> bool {
-        let named = rest[1..].strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with(&self.element));
-        if !named || !self.counts.get() {
+        if !rest.starts_with(&self.kind.opening) || !self.counts.get() {
             return false;
         }
-        let Head::Is { length, .. } = head(window(rest, TAG), [self.element.as_str()], |_| false) else {
+        let Head::Is { length, .. } = head(window(rest, TAG), &[self.kind.element], |_| false) else {
             return false;
         };
         let inside = &rest[length + loose_blanks(&rest[length..])..];
         let parameter = head(window(inside, TAG), PARAMETERS, |_| false);
-        inside.starts_with(&self.function) || matches!(parameter, Head::Is { .. })
+        inside.starts_with(&self.kind.function) || matches!(parameter, Head::Is { .. })
     }
 
     /// Behind a block's end its wrapper ends, if that was opened, or another block begins.
@@ -133,7 +167,7 @@ impl Tags<'_> {
         let mut rest = rest;
         for _ in 0..SURPLUS {
             rest = &rest[loose_blanks(rest)..];
-            let surplus = self.parameters.iter().chain([&self.function]);
+            let surplus = self.kind.parameters.iter().chain([&self.kind.function]);
             match surplus.into_iter().find_map(|closer| rest.strip_prefix(closer.as_str())) {
                 Some(behind) => rest = behind,
                 None => break,
@@ -153,15 +187,15 @@ impl Tags<'_> {
     }
 
     pub(crate) fn next(&self, rest: &str, block: &Block<'_>) -> Next {
-        let stopped = self.ctx.end == End::Stop && (rest.is_empty() || may_become(rest, &self.function));
-        if let Some(behind) = rest.strip_prefix(&self.function) {
+        let stopped = self.ctx.end == End::Stop && (rest.is_empty() || may_become(rest, &self.kind.function));
+        if let Some(behind) = rest.strip_prefix(&self.kind.function) {
             return self.next_behind(behind);
         }
         if stopped || (self.is_foreign(rest) && (self.wrapper.opened || block.is_complete())) {
             return Next::Ends;
         }
         match head(window(rest, TAG), PARAMETERS, |key| block.values.has_parameter(key)) {
-            Head::Is { name, .. } if block.keys.contains(&name) => Next::Repeats,
+            Head::Is { name, .. } if block.keys.iter().any(|key| key == name) => Next::Repeats,
             Head::Is { .. } => Next::Goes,
             Head::More => Next::Open,
             Head::Bad => Next::Other,

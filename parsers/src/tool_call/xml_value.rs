@@ -46,8 +46,8 @@ pub(crate) fn value<'t>(
         if found < skip {
             continue;
         }
-        if let Some(length) = tags.closer(rest) {
-            let (chain, behind) = closers(body, found, length, |rest| tags.closer(rest));
+        if let Some(length) = tags.kind.closer(rest) {
+            let (chain, behind) = closers(body, found, length, |rest| tags.kind.closer(rest));
             skip = chain[chain.len() - 1].1;
             let next = tags.next(behind, block);
             if matches!(next, Next::Open) {
@@ -70,7 +70,7 @@ pub(crate) fn value<'t>(
                 break;
             }
             // The value began on a line of its own and does not end on one, and text follows the call: two readings.
-            let framed = tags.element == "function" && body.starts_with(['\n', '\r']);
+            let framed = tags.kind.element == "function" && body.starts_with(['\n', '\r']);
             if framed && matches!(next, Next::Ends) && !body[..chain[0].0].ends_with('\n') {
                 match tags.goes_on(behind) {
                     None => break,
@@ -87,7 +87,7 @@ pub(crate) fn value<'t>(
             closed |= balanced;
             block.strained |= balanced;
             inner.truncate(inner.len().saturating_sub(chain.len()));
-        } else if rest.starts_with(&tags.function) {
+        } else if rest.starts_with(&tags.kind.function) {
             if blocks > 0 {
                 blocks -= 1;
                 continue;
@@ -112,19 +112,19 @@ pub(crate) fn value<'t>(
                 continue;
             };
             let line_start = body[..found].trim_end_matches([' ', '\t']).ends_with('\n');
-            let own = prefix == tags.prefix && assigns(&rest[..length]) == assigned;
+            let own = prefix == tags.kind.prefix && assigns(&rest[..length]) == assigned;
             let lost = inside_block
                 && !closed
                 && line_start
                 && own
-                && declared(&name)
-                && !block.keys.contains(&name);
+                && declared(name)
+                && !block.keys.iter().any(|key| key == name);
             // The closing tag was lost: a parameter that is still to come begins on a line of its own.
             if lost && tags.mend {
                 return is(found, found);
             }
             block.doubt |= lost;
-            inner.push(lost.then_some(name));
+            inner.push(lost.then(|| name.to_owned()));
         }
     }
     if let Some(((from, to), inner)) = unwrapped.filter(|_| tags.ctx.end.is_end()) {

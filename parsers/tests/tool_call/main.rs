@@ -11,6 +11,8 @@ mod corpus;
 #[cfg(test)]
 mod forms;
 #[cfg(test)]
+mod found;
+#[cfg(test)]
 mod limits;
 #[cfg(test)]
 mod long;
