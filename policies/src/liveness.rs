@@ -6,13 +6,17 @@
 //! together with an engine that says that it runs nothing do. Whoever is doubted is asked for one token before it gets
 //! work again.
 //!
-//! Must never doubt an engine that says that it computes.
+//! Must never doubt an engine that says that it computes, unless a counter of its own steps stands still for minutes meanwhile.
 
 use std::time::Duration;
 
 /// Silence of all of the proxy's requests from which on an engine's counters are believed against it. Answers that are
 /// complete in the engine take a moment to arrive.
 pub const QUIET: Duration = Duration::from_secs(10);
+
+/// So long the steps of an engine that says that it computes may stand still. One step is a piece of a prompt at the most: on the
+/// slowest machine seen, a CPU with ten times as much to do as it could, that took a quarter of a minute.
+const STILL: Duration = Duration::from_secs(120);
 
 /// Looks in a row that must find the same.
 const LOOKS: u32 = 2;
@@ -37,6 +41,8 @@ pub struct Look {
     pub running: u64,
     /// Requests that wait in it, if it tells.
     pub waiting: u64,
+    /// A number that grows with each step of its computation, if it tells one.
+    pub steps: Option<u64>,
 }
 
 /// What looks come to.
@@ -48,17 +54,25 @@ pub enum Finding {
     Vanished,
     /// It takes requests and computes none.
     Wedged,
+    /// It says that it computes, and makes no step.
+    Still,
 }
 
 /// An engine under watch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Watch {
     looks: u32,
+    /// The number of its steps, and how long the proxy's requests had been silent when it was first seen.
+    steps: Option<(u64, Duration)>,
 }
 
 impl Watch {
     /// Takes a look; what it comes to.
     pub fn look(&mut self, look: &Look) -> Finding {
+        if self.stands_still(look) {
+            self.steps = None;
+            return Finding::Still;
+        }
         let found = match look {
             Look { own: 0, .. } => Finding::Well,
             Look { quiet, .. } if *quiet < QUIET => Finding::Well,
@@ -72,6 +86,20 @@ impl Watch {
         }
         self.looks = 0;
         found
+    }
+
+    fn stands_still(&mut self, look: &Look) -> bool {
+        let (Some(steps), 1.., 1..) = (look.steps, look.own, look.running) else {
+            self.steps = None;
+            return false;
+        };
+        match self.steps {
+            Some((before, quiet)) if before == steps && look.quiet >= quiet => look.quiet - quiet >= STILL,
+            _ => {
+                self.steps = Some((steps, look.quiet));
+                false
+            }
+        }
     }
 }
 
@@ -141,7 +169,8 @@ impl Quality {
 mod tests {
     use super::*;
 
-    const QUIET_FOR_LONG: Look = Look { own: 2, quiet: Duration::from_secs(40), running: 0, waiting: 3 };
+    const QUIET_FOR_LONG: Look =
+        Look { own: 2, quiet: Duration::from_secs(40), running: 0, waiting: 3, steps: None };
 
     #[test]
     fn an_engine_that_computes_is_never_doubted_however_long_it_is_silent() {
@@ -158,6 +187,34 @@ mod tests {
         assert_eq!(watch.look(&QUIET_FOR_LONG), Finding::Well);
         assert_eq!(watch.look(&QUIET_FOR_LONG), Finding::Wedged);
         assert_eq!(watch.look(&QUIET_FOR_LONG), Finding::Well, "it is told once");
+    }
+
+    /// A look after so many seconds of silence at an engine that says that it computes.
+    fn computing(seconds: u64, steps: u64) -> Look {
+        let quiet = Duration::from_secs(seconds);
+        Look { quiet, running: 1, waiting: 0, steps: Some(steps), ..QUIET_FOR_LONG }
+    }
+
+    #[test]
+    fn an_engine_that_says_that_it_computes_and_makes_no_step_for_two_minutes_is_found_out() {
+        let mut watch = Watch::default();
+        for seconds in (15..135).step_by(5) {
+            assert_eq!(watch.look(&computing(seconds, 7000)), Finding::Well, "{seconds} s");
+        }
+        assert_eq!(watch.look(&computing(135, 7000)), Finding::Still);
+        assert_eq!(watch.look(&computing(140, 7000)), Finding::Well, "it is told once");
+    }
+
+    #[test]
+    fn a_long_prefill_makes_steps_however_silent_it_is() {
+        let mut watch = Watch::default();
+        for look in 0..200 {
+            assert_eq!(watch.look(&computing(look * 100, 2048 * look)), Finding::Well);
+        }
+        // Its answers have moved meanwhile: another silence.
+        watch.look(&computing(300, 9));
+        assert_eq!(watch.look(&computing(10, 9)), Finding::Well);
+        assert_eq!(watch.look(&computing(125, 9)), Finding::Well);
     }
 
     #[test]

@@ -117,11 +117,12 @@ impl Backend {
     /// Takes what an engine says that it carries.
     pub(super) fn look(&self, load: Load) {
         let (own, quiet) = self.open.quiet();
-        let look = Look { own, quiet, running: load.running, waiting: load.waiting };
+        let look = Look { own, quiet, running: load.running, waiting: load.waiting, steps: load.steps };
         match self.pulse.watch.lock().look(&look) {
             Finding::Well => return,
             Finding::Vanished => self.doubt("it does not know the requests that it was sent"),
             Finding::Wedged => self.doubt("it computes nothing, and requests wait"),
+            Finding::Still => self.doubt("it says that it computes, and has made no step for minutes"),
         }
         self.open.lose();
     }

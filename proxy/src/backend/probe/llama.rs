@@ -26,7 +26,9 @@ pub(super) async fn load(ask: &mut Ask<'_>) -> Option<Load> {
     let slots = ask.json("/slots").await?;
     let busy = |slot: &&Value| slot.get("is_processing").and_then(Value::as_bool) == Some(true);
     let slots = slots.as_array().filter(|slots| !slots.is_empty())?;
-    Some(Load { running: slots.iter().filter(busy).count() as u64, waiting: 0, kv_usage: None })
+    // The computing thread itself has answered: what it makes steps in need not be asked.
+    let running = slots.iter().filter(busy).count() as u64;
+    Some(Load { running, waiting: 0, kv_usage: None, steps: None })
 }
 
 fn read(props: &Value, is_ik: bool, found: &mut Found) {

@@ -55,12 +55,14 @@ impl Metrics {
 
     /// `None` if it is no metrics page of vLLM. With several engines (data parallel) numbers are added up.
     fn read(page: &str) -> Option<Self> {
-        let (mut running, mut waiting) = (None, None);
+        let (mut running, mut waiting, mut steps) = (None, None, None);
         let (mut kv_usage, mut pool, mut has_parser) = (None, None, false);
         for sample in samples(page) {
             match sample.name {
                 "vllm:num_requests_running" => running = Some(running.unwrap_or(0) + sample.count()),
                 "vllm:num_requests_waiting" => waiting = Some(waiting.unwrap_or(0) + sample.count()),
+                // Tokens of all steps, those of prompts among them.
+                "vllm:iteration_tokens_total_sum" => steps = Some(steps.unwrap_or(0) + sample.count()),
                 "vllm:kv_cache_usage_perc" | "vllm:gpu_cache_usage_perc" => {
                     kv_usage = Some(sample.value.max(kv_usage.unwrap_or(0.0))).filter(|usage| *usage <= 1.0);
                 }
@@ -70,7 +72,7 @@ impl Metrics {
                 name => has_parser |= name == "vllm:tool_call_parser_invocations_total",
             }
         }
-        let load = Load { running: running?, waiting: waiting?, kv_usage };
+        let load = Load { running: running?, waiting: waiting?, kv_usage, steps };
         Some(Self { load, pool, has_parser })
     }
 }

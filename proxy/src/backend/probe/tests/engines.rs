@@ -32,7 +32,10 @@ async fn vllm_tells_its_aliases_window_pool_parser_and_load() {
             ..Found::default()
         }
     );
-    assert_eq!(*backend.load.read(), Some(Load { running: 2, waiting: 1, kv_usage: Some(0.4375) }));
+    assert_eq!(
+        *backend.load.read(),
+        Some(Load { running: 2, waiting: 1, kv_usage: Some(0.4375), steps: None })
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -52,14 +55,17 @@ async fn an_old_vllm_is_read_by_its_old_names() {
     let site = vllm();
     site.page("/version", Page::Answer(200, "", r#"{"version":"0.9.2"}"#.into()));
     let page = "vllm:num_requests_running{model_name=\"m\"} 1.0\nvllm:num_requests_waiting{model_name=\"m\"} 0.0\n\
-                vllm:gpu_cache_usage_perc{model_name=\"m\"} 0.25\n\
+                vllm:gpu_cache_usage_perc{model_name=\"m\"} 0.25\nvllm:iteration_tokens_total_sum{model_name=\"m\"} 4096.0\n\
                 vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"1000\"} 1.0\n";
     site.page("/metrics", Page::Answer(200, "", page.into()));
     let backend = site.backend("");
     super::super::once(&backend, TIMEOUT).await;
     let found = backend.found.read().clone();
     assert_eq!((found.pool, found.reasoning), (Some(16_000), Some(ReasoningField::ReasoningContent)));
-    assert_eq!(*backend.load.read(), Some(Load { running: 1, waiting: 0, kv_usage: Some(0.25) }));
+    assert_eq!(
+        *backend.load.read(),
+        Some(Load { running: 1, waiting: 0, kv_usage: Some(0.25), steps: Some(4096) })
+    );
 }
 
 #[tokio::test(start_paused = true)]
