@@ -59,7 +59,12 @@ const WORDS: &[(&str, Becomes)] = &[
     ("failover.first_token_ms", Set(|value, draft| draft.failover("first_token", ms(value)?))),
     ("first_token_ms", Set(|value, draft| draft.failover("first_token", ms(value)?))),
     ("avoid_dead_backend", Always(Some(true))),
-    ("continue_after_cut", Always(Some(false))),
+    (
+        "continue_after_cut",
+        Set(|value, draft| {
+            draft.everybody("cut_answers", if value.as_bool()? { "\"continue\"" } else { "\"error\"" })
+        }),
+    ),
     ("health_answers", Elsewhere), // the scripted backends
     ("wait_for_loading", Set(|value, draft| draft.failover("loading", ms(value.get("up_to_ms")?)?))),
     ("report_death_as_overflow", Set(death_as_overflow)),

@@ -35,7 +35,7 @@ fn words_become_settings() {
         "api_keys_env = \"SWITCHBACK_API_KEYS\"",
         "api_key_env = \"BACKEND_0_KEY\"",
         "slots = 1",
-        "[[client]]\nname = \"everybody\"\nkeep_alive = \"comment\"",
+        "[[client]]\nname = \"everybody\"\ncut_answers = \"error\"\nkeep_alive = \"comment\"",
     ] {
         assert!(configuration.toml.contains(line), "{line}\n{}", configuration.toml);
     }
@@ -76,7 +76,8 @@ fn what_cannot_be_said_is_reported_and_never_dropped() {
     for (settings, count) in [
         (json!({"tool_id_style": "roman"}), 1),
         (json!({"history_repair": false}), 0),
-        (json!({"continue_after_cut": true}), 1),
+        (json!({"continue_after_cut": true}), 0),
+        (json!({"continue_after_cut": "perhaps"}), 1),
         (json!({"keepalive": {"after_ms": 1, "every_ms": 1, "style": "by-client"}}), 0),
         (json!({"keepalive": {"after_ms": 1, "every_ms": 1, "style": "smoke signals"}}), 1),
         (json!({"keepalive": {"after_ms": "soon"}}), 1),
