@@ -118,12 +118,17 @@ impl Serving<'_> {
     async fn serve(&self, mut plan: Plan, outcome: &mut Outcome) -> Result<(), ApiError> {
         let Self { app, call, client, out, .. } = *self;
         let mut retry = Retry::new(app, call, client, &plan);
+        // Until its backend was loaded, before this and from here on.
+        let mut loaded_in = outcome.waited;
         // An answer of which the client has the beginning.
         let mut cut: Option<Cut> = None;
         while let Some(next) = retry.next(&mut plan).await {
             let first = plan.decision.choices[next[0]].candidate.backend;
             match loader::until_there(app, call, client, &plan.backends[first], out).await {
-                Ok(waited) => outcome.waited += waited,
+                Ok(waited) => {
+                    outcome.waited += waited;
+                    loaded_in += waited;
+                }
                 Err(NotThere::Elsewhere) => {
                     retry.cannot_load(first);
                     continue;
@@ -150,6 +155,10 @@ impl Serving<'_> {
             outcome.waited += grant.waited;
             if cut.is_none() {
                 let mut sentence = plan.decision.sentence(nth, &plan.facts, &plan.backend_facts);
+                if loaded_in > WORTH_TELLING {
+                    let seconds = loaded_in.as_secs_f64();
+                    sentence = format!("{sentence}; waited {seconds:.0} s until it was loaded");
+                }
                 if grant.waited > WORTH_TELLING {
                     sentence = format!("{sentence}; {grant}");
                 }

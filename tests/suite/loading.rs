@@ -86,6 +86,8 @@ async fn the_answer_says_that_it_waited_for_a_load_and_plain_answers_wait_as_wel
     world.backend("large").then(Reply::says("Here."));
     let answer = world.chat(&plain_of("only-large")).await;
     assert_eq!((answer.status.as_u16(), answer.header("x-switchback-backend")), (200, "large"));
+    let reason = answer.header("x-switchback-reason");
+    assert!(reason.contains("; waited 100 s until it was loaded"), "{reason}");
     assert_eq!(swapper.switches(), ["large"]);
     let health = world.get("/health").await.json();
     assert_eq!(

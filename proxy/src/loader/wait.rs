@@ -3,10 +3,11 @@
 //! Dropping the future takes the wish back. It must never wait beyond `wait`, nor for a load that has failed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use switchback_policies::client::Class;
-use switchback_policies::facts::Loaded;
-use switchback_policies::loading::{Index, Standing, Ticket};
+use switchback_policies::facts::{BackendState, Loaded};
+use switchback_policies::loading::{Index, Presence, Standing, Ticket};
 use tokio::time::Instant;
 
 use super::{Inner, Loader};
@@ -47,7 +48,7 @@ pub(crate) async fn until_there(
     client: &Client,
     backend: &Arc<Backend>,
     out: &Out,
-) -> Result<std::time::Duration, NotThere> {
+) -> Result<Duration, NotThere> {
     let begun = Instant::now();
     let Some(loader) = &app.loader else { return Ok(begun.elapsed()) };
     let inner = &loader.inner;
@@ -79,7 +80,7 @@ pub(crate) async fn until_there(
     };
     out.waits_for(None);
     outcome?;
-    if backend.probed() == switchback_policies::facts::BackendState::Unknown {
+    if backend.probed() == BackendState::Unknown {
         // It was there before anybody looked: what it is has yet to be asked.
         probe::once(backend, app.config.probe.timeout).await;
     }
@@ -116,7 +117,7 @@ impl Inner {
     fn words(&self, ticket: Ticket, index: Index, name: &str) -> Option<String> {
         let cards = self.cards.lock();
         let Standing::Waits { before, expected } = cards.standing(ticket, self.now()) else { return None };
-        let loading = cards.presence(index) == switchback_policies::loading::Presence::Coming;
+        let loading = cards.presence(index) == Presence::Coming;
         let what = if loading { "is being loaded" } else { "has to be loaded" };
         Some(format!("{name} {what}, position {}, about {:.0} s", before + 1, expected.as_secs_f64().ceil()))
     }
