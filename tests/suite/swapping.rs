@@ -90,3 +90,32 @@ async fn nothing_is_loaded_to_count_a_prompt() {
     );
     assert_eq!(swap.loads(), ["qwen"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn two_proxies_of_one_card_take_turns_and_answer_all() {
+    let (one, swapper) = World::on_one_card(&[("small", 8000), ("large", 100_000)], "");
+    let (one, two) = (Arc::new(one.twin()), Arc::new(one));
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    for _ in 0..3 {
+        world_says(&one);
+    }
+    let mut tasks = Vec::new();
+    for number in 0..6 {
+        let (world, model) =
+            if number % 2 == 0 { (one.clone(), "only-small") } else { (two.clone(), "only-large") };
+        tasks.push(tokio::spawn(async move { world.chat(&of(model)).await }));
+        tokio::time::sleep(Duration::from_secs(30)).await;
+    }
+    for task in tasks {
+        let answer = task.await.expect("an answer");
+        assert_eq!(answer.status, 200, "{}", answer.body);
+    }
+    // Neither undoes at once what the other has done.
+    assert!(swapper.switches().len() <= 4, "{:?}", swapper.switches());
+}
+
+fn world_says(world: &World) {
+    for name in ["small", "large"] {
+        world.backend(name).then(Reply::says("Here."));
+    }
+}

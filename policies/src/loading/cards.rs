@@ -278,6 +278,11 @@ impl Cards {
     /// How the job ended.
     pub fn done(&mut self, ended: Ended, now: Duration) {
         let Some(Doing { job, begun }) = self.doing.take() else { return };
+        if matches!(ended, Ended::NotBegun | Ended::Deferred) {
+            for victim in &job.stop {
+                self.spots[*victim].is(Presence::There, now);
+            }
+        }
         let spot = &mut self.spots[job.target];
         if ended == Ended::Loaded {
             let took = now.saturating_sub(begun);
@@ -285,15 +290,13 @@ impl Cards {
             spot.learned = Some(spot.learned.map_or(took, |learned| (learned + took) / 2));
             spot.failed = None;
             spot.is(Presence::There, now);
+        } else if ended == Ended::Deferred {
+            spot.is(Presence::Away, now);
         } else {
             let times = spot.failed.map_or(0, |failed| failed.times).saturating_add(1);
             spot.failed = Some(Failed { at: now, times });
             spot.is(Presence::Away, now);
-            if ended == Ended::NotBegun {
-                for victim in &job.stop {
-                    self.spots[*victim].is(Presence::There, now);
-                }
-            } else if !job.back {
+            if ended == Ended::Failed && !job.back {
                 self.back = job.stop;
             }
         }

@@ -96,6 +96,8 @@ pub enum Ended {
     Failed,
     /// It is not, and nobody was stopped.
     NotBegun,
+    /// Somebody else loads, or has loaded another in its place: it is no fault, and not the time.
+    Deferred,
 }
 
 /// What a backend has to offer to a request that arrives now.

@@ -209,6 +209,17 @@ fn a_load_that_never_began_has_taken_nothing_away() {
 }
 
 #[test]
+fn a_load_that_gives_way_to_somebody_elses_is_no_failure_and_comes_after_it() {
+    let mut cards = one_card();
+    cards.wish(Ticket(1), 1, true, seconds(100)).unwrap();
+    cards.next(seconds(100)).unwrap();
+    cards.done(Ended::Deferred, seconds(101));
+    assert!(matches!(cards.standing(Ticket(1), seconds(101)), Standing::Waits { .. }));
+    assert_eq!(cards.next(seconds(102)), None, "who is there is as new");
+    assert_eq!(cards.next(seconds(161)), load(1, &[0]));
+}
+
+#[test]
 fn a_status_that_flickers_for_one_look_changes_nothing() {
     let mut cards = one_card();
     cards.seen(0, Presence::Away, seconds(1));

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use switchback_policies::loading::{Index, Job, Presence};
+use switchback_policies::loading::{Ended, Index, Job, Presence};
 use tokio::time::Instant;
 
 use super::command::{Command, Processes};
@@ -26,18 +26,23 @@ pub(crate) struct Trouble {
     pub(crate) said: String,
     /// For the log.
     pub(crate) detail: String,
-    /// Nobody was stopped.
-    pub(crate) before: bool,
+    /// What became of the load.
+    pub(crate) ended: Ended,
 }
 
 impl Trouble {
     pub(super) fn new(said: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { said: said.into(), detail: detail.into(), before: false }
+        Self { said: said.into(), detail: detail.into(), ended: Ended::Failed }
     }
 
     /// It came before anybody was stopped.
     pub(super) fn before(self) -> Self {
-        Self { before: true, ..self }
+        Self { ended: Ended::NotBegun, ..self }
+    }
+
+    /// Somebody else is loading: it is not the time.
+    pub(super) fn deferred(self) -> Self {
+        Self { ended: Ended::Deferred, ..self }
     }
 }
 

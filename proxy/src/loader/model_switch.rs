@@ -99,40 +99,35 @@ impl ModelSwitch {
         if force {
             body["force"] = true.into();
         }
-        loop {
-            let said = self.ask(Method::POST, "/switch", Some(&body), until).await?;
-            let error = said.text("error").unwrap_or_default();
-            let trouble = |text: String| {
-                let trouble = Trouble::new(text, format!("POST /switch {what}: {}", said.detail()));
-                // It refuses before it touches anything.
-                Err(if (400..500).contains(&said.status) { trouble.before() } else { trouble })
-            };
-            match said.status {
-                200 => {
-                    self.learn_alias(target, until).await;
-                    return Ok(());
-                }
-                409 if error == "weights_missing" => {
-                    return trouble(format!(
-                        "its weights are not on the disk: {NAME} takes POST /pull for them"
-                    ));
-                }
-                // Somebody else's switch: it may well be to the same.
-                409 => tokio::time::sleep_until((Instant::now() + AGAIN).min(until)).await,
-                400 if error.contains("force") => {
-                    return trouble(format!("{NAME} wants consent for it: load = {{ force = true }}"));
-                }
-                400 => return trouble(format!("{NAME} does not know it")),
-                404 | 405 => return trouble("the url in [loader] is no model-switch".to_owned()),
-                _ if said.text("rolled_back_to").is_some() => {
-                    return trouble(format!("it did not start, and {NAME} went back to what ran before"));
-                }
-                _ => return trouble("it did not start".to_owned()),
+        let said = self.ask(Method::POST, "/switch", Some(&body), until).await?;
+        let error = said.text("error").unwrap_or_default();
+        let trouble = |text: String| {
+            let trouble = Trouble::new(text, format!("POST /switch {what}: {}", said.detail()));
+            // It refuses before it touches anything.
+            Err(if (400..500).contains(&said.status) { trouble.before() } else { trouble })
+        };
+        match said.status {
+            200 => {
+                self.learn_alias(target, until).await;
+                Ok(())
             }
-            if Instant::now() >= until {
-                let detail = "409 until the end of load_timeout";
-                return Err(Trouble::new("another switch did not end in time", detail).before());
+            409 if error == "weights_missing" => {
+                trouble(format!("its weights are not on the disk: {NAME} takes POST /pull for them"))
             }
+            409 => {
+                // It may well be to the same, and whoever wants that one shall have some time with it.
+                tokio::time::sleep_until((Instant::now() + AGAIN).min(until)).await;
+                Err(Trouble::new("somebody else's switch is under way", said.detail()).deferred())
+            }
+            400 if error.contains("force") => {
+                trouble(format!("{NAME} wants consent for it: load = {{ force = true }}"))
+            }
+            400 => trouble(format!("{NAME} does not know it")),
+            404 | 405 => trouble("the url in [loader] is no model-switch".to_owned()),
+            _ if said.text("rolled_back_to").is_some() => {
+                trouble(format!("it did not start, and {NAME} went back to what ran before"))
+            }
+            _ => trouble("it did not start".to_owned()),
         }
     }
 

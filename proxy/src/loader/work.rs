@@ -157,29 +157,35 @@ impl Inner {
         let turn = self.processes.turn.lock().await;
         let until = Instant::now() + self.config.load_timeout;
         let outcome = self.load(job, until).await;
-        if let Err(trouble) = &outcome {
-            if !trouble.before {
-                self.driver.clear(job.target).await;
+        let seconds = begun.elapsed().as_secs_f64();
+        let ended = match outcome {
+            Ok(()) => {
+                tracing::info!(backend = backend.name(), seconds, "backend is loaded");
+                Ended::Loaded
             }
-            self.troubles.lock()[job.target].clone_from(&trouble.said);
-            tracing::error!(
-                backend = backend.name(),
-                seconds = begun.elapsed().as_secs(),
-                detail = trouble.detail,
-                "loading failed: {}",
-                trouble.said
-            );
-        } else {
-            let seconds = begun.elapsed().as_secs_f64();
-            tracing::info!(backend = backend.name(), seconds, "backend is loaded");
-        }
-        drop(turn);
-        self.metrics.loaded(backend.name(), outcome.is_ok());
-        let ended = match &outcome {
-            Ok(()) => Ended::Loaded,
-            Err(Trouble { before: true, .. }) => Ended::NotBegun,
-            Err(_) => Ended::Failed,
+            Err(trouble @ Trouble { ended: Ended::Deferred, .. }) => {
+                tracing::info!(
+                    backend = backend.name(),
+                    detail = trouble.detail,
+                    "load put off: {}",
+                    trouble.said
+                );
+                trouble.ended
+            }
+            Err(trouble) => {
+                if trouble.ended == Ended::Failed {
+                    self.driver.clear(job.target).await;
+                }
+                let (said, detail) = (&trouble.said, &trouble.detail);
+                tracing::error!(backend = backend.name(), seconds, detail, "loading failed: {said}");
+                self.troubles.lock()[job.target] = trouble.said;
+                trouble.ended
+            }
         };
+        drop(turn);
+        if ended != Ended::Deferred {
+            self.metrics.loaded(backend.name(), ended == Ended::Loaded);
+        }
         self.cards.lock().done(ended, self.now());
         self.publish();
     }
@@ -206,7 +212,26 @@ impl Inner {
         tokio::select! {
             () = ready => Ok(()),
             trouble = self.driver.broke(job.target) => Err(trouble),
+            () = self.until_displaced(job.target) => {
+                let text = "somebody else has loaded another in its place";
+                Err(Trouble::new(text, text).deferred())
+            }
             () = tokio::time::sleep_until(until) => Err(late()),
+        }
+    }
+
+    /// Resolves when the driver says twice in a row that another backend is where this one was loaded.
+    async fn until_displaced(&self, target: Index) {
+        let mut times = 0;
+        while times < 2 {
+            tokio::time::sleep(AGAIN).await;
+            let Ok(told) = self.driver.look().await else { continue };
+            let cards = self.cards.lock();
+            let others = told.iter().enumerate().any(|(other, presence)| {
+                cards.excludes(target, other) && presence.is_some_and(|presence| presence != Presence::Away)
+            });
+            let gone = told.get(target) == Some(&Some(Presence::Away)) && others;
+            times = if gone { times + 1 } else { 0 };
         }
     }
 }

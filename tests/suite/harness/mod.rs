@@ -25,6 +25,7 @@ pub(crate) struct World {
     service: Arc<Service>,
     backends: Arc<HashMap<String, Arc<Backend>>>,
     text: String,
+    pipes: Pipes,
 }
 
 impl World {
@@ -58,8 +59,13 @@ impl World {
     fn over(text: &str, pipes: Pipes) -> Self {
         let config = Config::parse(text, Path::new(".")).expect("a configuration that makes sense");
         let backends = pipes.backends.clone();
-        let service = Arc::new(Service::new(config, Arc::new(pipes)));
-        Self { service, backends, text: text.to_owned() }
+        let service = Arc::new(Service::new(config, Arc::new(pipes.clone())));
+        Self { service, backends, text: text.to_owned(), pipes }
+    }
+
+    /// Another proxy in front of the same backends.
+    pub(crate) fn twin(&self) -> Self {
+        Self::over(&self.text, self.pipes.clone())
     }
 
     /// One card for the named backends, each with a window, a model of its own name, and a place in the model `m`; a
@@ -169,7 +175,7 @@ impl World {
 }
 
 /// Connects to scripted backends by host name.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Pipes {
     backends: Arc<HashMap<String, Arc<Backend>>>,
     /// Under the name `swapper`.
