@@ -26,12 +26,13 @@ impl Inner {
         loop {
             if look {
                 let well = self.look().await;
-                if well == failing {
-                    failing = !well;
-                    if well {
-                        tracing::info!(loader = %self.config.driver, "the loader answers again");
-                    }
+                if well && failing {
+                    tracing::info!(loader = %self.config.driver, "the loader answers again");
+                } else if !well && !failing {
+                    let detail = self.trouble.lock().clone().unwrap_or_default();
+                    tracing::warn!(detail, "the loader does not tell which backends are there");
                 }
+                failing = !well;
                 last = Instant::now();
             }
             if let Some(job) = self.next() {
@@ -58,17 +59,9 @@ impl Inner {
                 self.told.store(true, Ordering::Relaxed);
                 Some(told)
             }
-            Err(trouble) if self.told.load(Ordering::Relaxed) => {
-                tracing::debug!(detail = trouble.detail, "{}", trouble.said);
-                None
-            }
-            Err(trouble) => {
-                if *self.looked.borrow() == 0 {
-                    tracing::warn!(detail = trouble.detail, "{}", trouble.said);
-                }
-                // Better what the probes find than nobody at all.
-                Some(vec![None; self.backends.len()])
-            }
+            Err(_) if self.told.load(Ordering::Relaxed) => None,
+            // Better what the probes find than nobody at all.
+            Err(_) => Some(vec![None; self.backends.len()]),
         };
         if let Some(told) = told {
             for (backend, _) in self.backends.iter().zip(&told).filter(|(_, told)| told.is_none()) {
