@@ -41,7 +41,7 @@ pub struct Look {
     pub running: u64,
     /// Requests that wait in it, if it tells.
     pub waiting: u64,
-    /// A number that grows with each step of its computation, if it tells one.
+    /// A number that is another one after each step of its computation, if it tells that.
     pub steps: Option<u64>,
 }
 
@@ -62,7 +62,7 @@ pub enum Finding {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Watch {
     looks: u32,
-    /// The number of its steps, and how long the proxy's requests had been silent when it was first seen.
+    /// The number at its last step, and how long the proxy's requests had been silent when it was first seen.
     steps: Option<(u64, Duration)>,
 }
 

@@ -165,6 +165,6 @@ pub(crate) struct Load {
     pub(crate) waiting: u64,
     /// Part of the pool that is taken, 0 to 1; of the fullest one where there are several.
     pub(crate) kv_usage: Option<f64>,
-    /// A number that grows with each of its steps, if it tells one.
+    /// A number that is another one after each of its steps, if it tells that.
     pub(crate) steps: Option<u64>,
 }

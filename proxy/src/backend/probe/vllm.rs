@@ -61,7 +61,6 @@ impl Metrics {
             match sample.name {
                 "vllm:num_requests_running" => running = Some(running.unwrap_or(0) + sample.count()),
                 "vllm:num_requests_waiting" => waiting = Some(waiting.unwrap_or(0) + sample.count()),
-                // Tokens of all steps, those of prompts among them.
                 "vllm:iteration_tokens_total_sum" => steps = Some(steps.unwrap_or(0) + sample.count()),
                 "vllm:kv_cache_usage_perc" | "vllm:gpu_cache_usage_perc" => {
                     kv_usage = Some(sample.value.max(kv_usage.unwrap_or(0.0))).filter(|usage| *usage <= 1.0);
@@ -72,6 +71,9 @@ impl Metrics {
                 name => has_parser |= name == "vllm:tool_call_parser_invocations_total",
             }
         }
+        // Tokens count when they are out, memory when a piece of a prompt is begun (captured, 0.32: in a prefill only the second
+        // moves). So the two together change with each step.
+        let steps = steps.zip(kv_usage).map(|(tokens, memory): (u64, f64)| tokens ^ memory.to_bits());
         let load = Load { running: running?, waiting: waiting?, kv_usage, steps };
         Some(Self { load, pool, has_parser })
     }
