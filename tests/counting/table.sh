@@ -41,4 +41,4 @@ cd ..
 # gpt-oss apart: openai-harmony is told its vocabulary once a process.
 KEEP_TEXT=1 "$python" "$here/oracle.py" requests.jsonl models $(ls models | grep -v gptoss | grep -v smollm2) >answers.jsonl
 KEEP_TEXT=1 "$python" "$here/oracle.py" requests.jsonl models gptoss >>answers.jsonl
-cargo run --quiet --manifest-path "$here/../../Cargo.toml" -p switchback-tests --bin count-table -- requests.jsonl models answers.jsonl
+cargo run --quiet --manifest-path "$here/../../Cargo.toml" -p switchback-tests --bin count-table -- requests.jsonl models answers.jsonl --turns 40

@@ -3,18 +3,22 @@
 //! A counter is shared by all threads. Counting is pure work, some milliseconds for a long conversation: it belongs on a thread that
 //! may block. It must never answer [`TokenCount::Exact`] where a part of the prompt is not known to it.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value as Json};
 
 use super::PER_IMAGE;
 use super::count::TokenCount;
 use super::harmony::{self, Piece};
 use super::images::{ImageRule, images};
-use super::normalise::{self, Ending, Normalisation, Prepared, Refused, llama_cpp, vllm};
+use super::normalise::{Normalisation, Refused, llama_cpp, vllm};
 use super::probe::Traits;
+use super::render::{Prompt, Rendering};
 use super::stop::Stop;
 use super::template::{RenderError, Template};
+use super::turns::Memory;
 use super::unsure::{is_unsure, wide_integers};
-use super::vocabulary::Vocabulary;
+use super::vocabulary::{Counted, Vocabulary};
 use crate::request::ChatRequest;
 
 /// Tokens by which a printed date may differ from the one that stands in the count.
@@ -35,6 +39,22 @@ pub struct PromptCounter {
     pub(super) harmony: bool,
     /// What an image becomes, if that is known.
     pub(super) images: Option<ImageRule>,
+    /// What was counted before.
+    pub(super) memory: Arc<Memory>,
+}
+
+/// What a chat comes to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Sum {
+    pub(super) counted: Counted,
+    /// Parts that are no text.
+    pub(super) media: u64,
+    /// Digits of integers that are not to be told exactly.
+    pub(super) wide: u64,
+    /// Whether a date stands in it.
+    pub(super) dated: bool,
+    /// The engine may have another text.
+    pub(super) unsure: bool,
 }
 
 /// The templates of a model, for both engines.
@@ -54,7 +74,7 @@ pub(super) struct Templates {
 /// A template, and what it can do.
 pub(super) struct Probed {
     pub(super) template: Template,
-    pub(super) traits: Traits,
+    pub(super) traits: Arc<Traits>,
 }
 
 /// Why a request has no count.
@@ -135,9 +155,10 @@ impl PromptCounter {
         if self.harmony && normalisation == Normalisation::Vllm {
             return self.count_harmony(request, stop);
         }
-        let prompt = self.render(request, normalisation)?;
-        let counted = self.vocabulary.count(&prompt.text, normalisation == Normalisation::Vllm, stop);
-        let counted = counted.map_err(CountError::Failed)?;
+        let sum = match self.count_by_rounds(request, normalisation, stop)? {
+            Some(sum) => sum,
+            None => self.count_whole(request, normalisation, stop)?,
+        };
         let around = match normalisation {
             // vLLM leaves it to the template, unless it is asked.
             Normalisation::Vllm => {
@@ -148,19 +169,37 @@ impl PromptCounter {
             }
             Normalisation::LlamaCpp => self.vocabulary.around(),
         };
-        let count = counted.tokens + around;
-        if prompt.unsure || is_unsure(request) {
+        let count = sum.counted.tokens + around;
+        if sum.unsure {
             let rough = super::bounds::bounds(request);
             return Ok(TokenCount::Between {
                 low: rough.low().min(count),
                 high: rough.high().max(count * 3),
             });
         }
-        let date = if prompt.dated { DATE_ALLOWANCE } else { 0 } + wide_integers(request) as u64;
-        let (least, most) = self.media(request, normalisation, prompt.media);
+        let date = if sum.dated { DATE_ALLOWANCE } else { 0 } + sum.wide;
+        let (least, most) = self.media(request, normalisation, sum.media);
         let low = count.saturating_sub(date).saturating_add(least);
-        let high = count.saturating_add(date).saturating_add(counted.rest).saturating_add(most);
+        let high = count.saturating_add(date).saturating_add(sum.counted.rest).saturating_add(most);
         Ok(if low == high { TokenCount::Exact(low) } else { TokenCount::Between { low, high } })
+    }
+
+    /// Renders the whole prompt and counts it.
+    pub(super) fn count_whole(
+        &self,
+        request: &ChatRequest,
+        normalisation: Normalisation,
+        stop: &Stop,
+    ) -> Result<Sum, CountError> {
+        let prompt = self.render(request, normalisation)?;
+        let counted = self.vocabulary.count(&prompt.text, normalisation == Normalisation::Vllm, stop);
+        Ok(Sum {
+            counted: counted.map_err(CountError::Failed)?,
+            media: prompt.media,
+            wide: wide_integers(request) as u64,
+            dated: prompt.dated,
+            unsure: prompt.unsure || is_unsure(request),
+        })
     }
 
     fn count_harmony(&self, request: &ChatRequest, stop: &Stop) -> Result<TokenCount, CountError> {
@@ -259,13 +298,7 @@ impl PromptCounter {
     }
 
     fn render(&self, request: &ChatRequest, normalisation: Normalisation) -> Result<Prompt, CountError> {
-        let chat = self.chat.as_ref().ok_or(CountError::NoTemplate)?;
-        let templates = match normalisation {
-            Normalisation::Vllm => &chat.vllm,
-            Normalisation::LlamaCpp => &chat.llama_cpp,
-        };
-        let has_tools = request.tools().next().is_some();
-        let probed = templates.with_tools.as_ref().filter(|_| has_tools).unwrap_or(&templates.plain);
+        let (probed, _) = self.probed(request, normalisation).ok_or(CountError::NoTemplate)?;
         let prepared = match normalisation {
             Normalisation::Vllm => vllm::prepare(request, &probed.traits)?,
             Normalisation::LlamaCpp => llama_cpp::prepare(request, &probed.traits)?,
@@ -284,8 +317,57 @@ impl PromptCounter {
         Ok(prompt)
     }
 
+    /// The template for a request, and whether it is the one for requests with tools.
+    pub(super) fn probed(
+        &self,
+        request: &ChatRequest,
+        normalisation: Normalisation,
+    ) -> Option<(&Probed, bool)> {
+        let chat = self.chat.as_ref()?;
+        let templates = match normalisation {
+            Normalisation::Vllm => &chat.vllm,
+            Normalisation::LlamaCpp => &chat.llama_cpp,
+        };
+        match &templates.with_tools {
+            Some(probed) if request.tools().next().is_some() => Some((probed, true)),
+            _ => Some((&templates.plain, false)),
+        }
+    }
+
+    /// Renders whole prompts from now on.
+    pub(super) fn without_rounds(&mut self, normalisation: Normalisation) {
+        let Some(chat) = &mut self.chat else { return };
+        let templates = match normalisation {
+            Normalisation::Vllm => &mut chat.vllm,
+            Normalisation::LlamaCpp => &mut chat.llama_cpp,
+        };
+        for probed in std::iter::once(&mut templates.plain).chain(&mut templates.with_tools) {
+            probed.template.forget_rounds();
+        }
+    }
+
+    /// Whether of a conversation that grew only what is new is rendered and counted. Templates in which a message's text depends on more
+    /// than can be told are rendered whole, with the same result.
+    pub fn remembers(&self, normalisation: Normalisation) -> bool {
+        let templates = self.chat.as_ref().map(|chat| match normalisation {
+            Normalisation::Vllm => &chat.vllm,
+            Normalisation::LlamaCpp => &chat.llama_cpp,
+        });
+        templates.is_some_and(|templates| templates.plain.template.has_rounds())
+            && self.vocabulary.has_anchors()
+    }
+
+    /// The same counter, but every prompt is rendered and counted anew: what others are compared with.
+    #[must_use]
+    pub fn forgetful(mut self) -> Self {
+        self.without_rounds(Normalisation::Vllm);
+        self.without_rounds(Normalisation::LlamaCpp);
+        self.vocabulary.remember_nothing();
+        self
+    }
+
     /// The special tokens that a template gets as variables.
-    fn special(&self, normalisation: Normalisation) -> Map<String, Json> {
+    pub(super) fn special(&self, normalisation: Normalisation) -> Map<String, Json> {
         match normalisation {
             Normalisation::Vllm => self.special.clone(),
             Normalisation::LlamaCpp => ["bos_token", "eos_token"]
@@ -296,83 +378,4 @@ impl PromptCounter {
                 .collect(),
         }
     }
-}
-
-/// A rendered prompt.
-struct Prompt {
-    text: String,
-    media: u64,
-    dated: bool,
-    /// The engine may have another text.
-    unsure: bool,
-}
-
-/// A template with what every render of one request has in common.
-struct Rendering<'a> {
-    probed: &'a Probed,
-    special: Map<String, Json>,
-    size: usize,
-}
-
-impl Rendering<'_> {
-    fn render(&self, prepared: Prepared) -> Result<Prompt, CountError> {
-        let Prepared { context, ending, media, unsure } = prepared;
-        let context: Map<String, Json> = self.special.clone().into_iter().chain(context).collect();
-        let rendered = self.probed.template.render(normalise::to_value(&context), self.size)?;
-        let (text, dated) = (rendered.text, rendered.dated);
-        let text = match ending {
-            Ending::Rendered | Ending::LeftOut => text,
-            Ending::CutAtMark { said } => cut_at_mark(&text, &said)?,
-            Ending::Continued { reasoning, content } => {
-                text + &self.reopened(context, &reasoning, content.as_deref())?
-            }
-        };
-        Ok(Prompt { text, media, dated, unsure: unsure || self.probed.template.is_unsure() })
-    }
-
-    /// The assistant's turn, opened again by llama.cpp with what it had thought and said.
-    fn reopened(
-        &self,
-        mut context: Map<String, Json>,
-        reasoning: &str,
-        content: Option<&str>,
-    ) -> Result<String, CountError> {
-        let reopening = &self.probed.traits.reopening;
-        let mut turn = match reopening.opening {
-            Some(opening) => opening.to_owned(),
-            None => {
-                let without = self.probed.template.render(normalise::to_value(&context), self.size)?.text;
-                context.insert("add_generation_prompt".into(), true.into());
-                let with = self.probed.template.render(normalise::to_value(&context), self.size)?.text;
-                let same = with.char_indices().zip(without.chars()).find(|((_, a), b)| a != b);
-                let common = same.map_or(with.len().min(without.len()), |((at, _), _)| at);
-                with.get(common..).unwrap_or_default().to_owned()
-            }
-        };
-        if let Some((before, behind)) = &reopening.around_reasoning {
-            if let Some(at) = turn.find(before.as_str()) {
-                turn.truncate(at);
-            }
-            turn.push_str(before);
-            turn.push_str(reasoning);
-            if content.is_some() {
-                turn.push_str(behind);
-            }
-        }
-        turn.push_str(content.unwrap_or_default());
-        Ok(turn)
-    }
-}
-
-/// The prompt up to where the last message's text ended, as transformers cuts it.
-fn cut_at_mark(text: &str, said: &str) -> Result<String, CountError> {
-    let bare = vllm::MARK.trim_end();
-    let Some(at) = text.rfind(bare).filter(|_| text.contains(said.trim())) else {
-        return Err(CountError::Refused(
-            "the template does not print the final message that is to be continued".into(),
-        ));
-    };
-    let kept = &text[..at];
-    // Where the template trimmed the text, the blank behind the mark is gone, and with it what was trimmed before the mark.
-    Ok(if text[at..].starts_with(vllm::MARK) { kept } else { kept.trim_end() }.to_owned())
 }

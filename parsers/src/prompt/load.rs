@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::{Map, Value as Json};
 
@@ -152,7 +153,10 @@ impl PromptCounter {
         // Other models have borrowed the marks, but speak of themselves in their templates.
         let is_borrowed = sources_name_others(chat.as_ref().map(|chat| chat.vllm.plain.template.source()));
         let harmony = !is_borrowed && harmony::MARKS.iter().all(|mark| vocabulary.has(mark));
-        Ok(Self { name, vocabulary, nfc, special, chat, harmony, images })
+        let memory = Arc::default();
+        let mut counter = Self { name, vocabulary, nfc, special, chat, harmony, images, memory };
+        counter.try_rounds();
+        Ok(counter)
     }
 }
 
@@ -165,7 +169,7 @@ impl Templates {
     fn compile(plain: &str, with_tools: Option<&str>, normalisation: Normalisation) -> Result<Self, String> {
         let probed = |source: &str| {
             let template = Template::compile(source, normalisation)?;
-            Ok::<_, String>(Probed { traits: probe::traits(&template), template })
+            Ok::<_, String>(Probed { traits: Arc::new(probe::traits(&template)), template })
         };
         Ok(Self { plain: probed(plain)?, with_tools: with_tools.map(probed).transpose()? })
     }

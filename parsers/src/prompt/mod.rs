@@ -8,7 +8,9 @@
 //! | `images` | pixels to tokens |
 //! | `normalise` | what vLLM and llama.cpp make of a request before they render it |
 //! | `probe` | what a template can do |
+//! | `render` | a whole prompt |
 //! | `template` | rendering untrusted templates within bounds |
+//! | `turns` | a conversation that grew: only what is new is rendered and counted |
 //! | `vocabulary` | text to number of tokens |
 //! | `gguf` | the header of a GGUF file |
 //!
@@ -26,10 +28,12 @@ mod images;
 mod load;
 mod normalise;
 mod probe;
+mod render;
 mod stop;
 mod template;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod unsure;
 mod vocabulary;
 mod words;

@@ -272,3 +272,45 @@ fn a_completions_prompt_is_a_text_its_tokens_or_the_longest_of_several() {
     assert_eq!(count(json!([[1, 2], [1]])), Some(2));
     assert_eq!((count(json!([])), count(json!(null))), (None, None));
 }
+
+#[test]
+fn what_python_would_not_print_so_is_no_exact_count() {
+    let expressions = [
+        "1 / 0",
+        "1 // 0",
+        "1 % (1 - 1)",
+        "7 // -2",
+        "self",
+        "messages | map(attribute='role')",
+        "range(3)",
+        "dict",
+        "namespace(a=1)",
+        "loop",
+        "cycler('a')",
+        "{'a': 1}.keys",
+        "raise_exception",
+        "lipsum()",
+        "0.0 ** -1",
+        "'a'.join",
+    ];
+    for (at, expression) in expressions.into_iter().enumerate() {
+        let template = format!("{{% for m in messages %}}{{{{ {expression} }}}}{{% endfor %}}<|im_end|>");
+        let counter =
+            load(&format!("odd-{at}"), &[("tokenizer.json", TINY), ("chat_template.jinja", &template)]);
+        let count = counter.count_chat(&request(&user("hi")), Vllm);
+        assert!(!count.as_ref().is_ok_and(|count| count.is_exact()), "{expression}: {count:?}");
+    }
+}
+
+#[test]
+fn a_template_in_the_request_is_no_exact_count() {
+    let counter = with_template("own-template", PLAIN);
+    for (name, value) in
+        [("chat_template", json!("{{ 'x' * 999 }}")), ("documents", json!([{"text": "long"}]))]
+    {
+        let mut body = user("hi");
+        assert!(counter.count_chat(&request(&body), Vllm).unwrap().is_exact());
+        body[name] = value;
+        assert!(!counter.count_chat(&request(&body), Vllm).unwrap().is_exact(), "{name}");
+    }
+}

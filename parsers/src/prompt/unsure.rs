@@ -7,6 +7,7 @@
 use serde::de::IgnoredAny;
 
 use crate::json::Value;
+use crate::message::Message;
 use crate::request::ChatRequest;
 
 /// Variables of `chat_template_kwargs` that replace what is counted.
@@ -15,12 +16,23 @@ const REPLACED: [&str; 3] = ["messages", "tools", "chat_template"];
 /// Whether a variable stands for what is counted, or the arguments of a call hold what only Python reads, so that a count says
 /// nothing.
 pub(super) fn is_unsure(request: &ChatRequest) -> bool {
-    let variables = request.root().get("chat_template_kwargs");
-    let mut calls = request.messages().flat_map(|message| message.tool_calls());
-    variables.is_some_and(|variables| REPLACED.iter().any(|name| variables.get(name).is_some()))
-        || calls.any(|call| {
-            call.at("/function/arguments").and_then(Value::as_str).is_some_and(|text| is_odd(&text))
-        })
+    replaces(request) || request.messages().any(has_odd_arguments)
+}
+
+/// Whether a variable, or a member of the request itself, stands for what is counted: the messages, the template.
+pub(super) fn replaces(request: &ChatRequest) -> bool {
+    let root = request.root();
+    let is_set = |value: Option<Value<'_>>| value.is_some_and(|value| !value.is_null());
+    let variables = root.get("chat_template_kwargs");
+    ["chat_template", "documents"].iter().any(|name| is_set(root.get(name)))
+        || variables.is_some_and(|variables| REPLACED.iter().any(|name| variables.get(name).is_some()))
+}
+
+/// Whether the arguments of a call hold what only Python reads.
+pub(super) fn has_odd_arguments(message: Message<'_>) -> bool {
+    message
+        .tool_calls()
+        .any(|call| call.at("/function/arguments").and_then(Value::as_str).is_some_and(|text| is_odd(&text)))
 }
 
 /// Numbers that JSON has not, or a double cannot hold: Python reads them as NaN and infinity, all others refuse the text.
@@ -33,12 +45,17 @@ fn is_odd(arguments: &str) -> bool {
 
 /// Tokens that integers beyond 64 bits leave open, to either side; 0: there are none.
 pub(super) fn wide_integers(request: &ChatRequest) -> usize {
-    let calls = request.messages().flat_map(|message| message.tool_calls());
-    request.tools().chain(calls).map(|value: Value<'_>| wide_digits(value.raw())).sum()
+    let in_tools: usize = request.tools().map(|tool| wide_digits(tool.raw())).sum();
+    in_tools + request.messages().map(wide_in_calls).sum::<usize>()
+}
+
+/// The same of the calls of one message.
+pub(super) fn wide_in_calls(message: Message<'_>) -> usize {
+    message.tool_calls().map(|call| wide_digits(call.raw())).sum()
 }
 
 /// The digits of runs that are no part of a fraction and fit neither 64 bits with a sign nor without.
-fn wide_digits(raw: &str) -> usize {
+pub(super) fn wide_digits(raw: &str) -> usize {
     let bytes = raw.as_bytes();
     let (mut at, mut digits) = (0, 0);
     while let Some(start) = bytes[at..].iter().position(u8::is_ascii_digit).map(|found| at + found) {

@@ -46,7 +46,7 @@ pub(in crate::prompt) fn prepare(request: &ChatRequest, traits: &Traits) -> Resu
     }
     let lists_in_results =
         traits.list_content && conversation.iter().any(|m| has_role(m, "tool") && m["content"].is_array());
-    let mut context = kwargs(request, traits)?;
+    let mut context = variables(request, traits)?;
     let add_generation_prompt = flag(request, "add_generation_prompt")?.unwrap_or(true);
     let ending = ending(request, &mut conversation, add_generation_prompt)?;
     if let Some(tools) = tools(request)? {
@@ -68,12 +68,15 @@ pub(in crate::prompt) fn prepare(request: &ChatRequest, traits: &Traits) -> Resu
     Ok(Prepared { context, ending, media, unsure })
 }
 
-fn flag(request: &ChatRequest, name: &str) -> Result<Option<bool>, Refused> {
+pub(in crate::prompt) fn flag(request: &ChatRequest, name: &str) -> Result<Option<bool>, Refused> {
     // A mistyped value is ignored.
     Ok(member(request, name)?.and_then(|value| value.as_bool()))
 }
 
-fn read_message(message: &Map<String, Json>, media: &mut u64) -> Result<Map<String, Json>, Refused> {
+pub(in crate::prompt) fn read_message(
+    message: &Map<String, Json>,
+    media: &mut u64,
+) -> Result<Map<String, Json>, Refused> {
     let role = text(message, "role").unwrap_or_default();
     let mut read = Map::new();
     read.insert("role".into(), role.into());
@@ -182,7 +185,7 @@ fn read_call(call: &Json) -> Result<Json, Refused> {
 }
 
 /// The forms that the template takes.
-fn fit(message: &mut Map<String, Json>, traits: &Traits) -> Result<(), Refused> {
+pub(in crate::prompt) fn fit(message: &mut Map<String, Json>, traits: &Traits) -> Result<(), Refused> {
     if let Some(content) = message.get_mut("content") {
         let fitted = match &*content {
             Json::String(text) if traits.list_content && !traits.string_content => {
@@ -280,7 +283,10 @@ fn ending(
 }
 
 /// The template's variables besides messages and tools.
-fn kwargs(request: &ChatRequest, traits: &Traits) -> Result<Map<String, Json>, Refused> {
+pub(in crate::prompt) fn variables(
+    request: &ChatRequest,
+    traits: &Traits,
+) -> Result<Map<String, Json>, Refused> {
     let given = match member(request, "chat_template_kwargs")? {
         Some(Json::Object(given)) => given,
         _ => Map::new(),
@@ -325,30 +331,37 @@ fn kwargs(request: &ChatRequest, traits: &Traits) -> Result<Map<String, Json>, R
     Ok(context)
 }
 
+/// Refuses a choice of tools that llama.cpp does not know.
+pub(in crate::prompt) fn check_choice(request: &ChatRequest) -> Result<(), Refused> {
+    match member(request, "tool_choice")? {
+        Some(Json::String(choice)) if !matches!(choice.as_str(), "auto" | "none" | "required") => {
+            Err(Refused::new(format!("tool_choice {choice:?} is not supported")))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Tools as llama.cpp writes them: a description always, and nothing that it does not know.
 fn tools(request: &ChatRequest) -> Result<Option<Json>, Refused> {
-    if let Some(Json::String(choice)) = member(request, "tool_choice")?
-        && !matches!(choice.as_str(), "auto" | "none" | "required")
-    {
-        return Err(Refused::new(format!("tool_choice {choice:?} is not supported")));
-    }
+    check_choice(request)?;
     let Some(tools) = member(request, "tools")? else { return Ok(None) };
     let tools = tools.as_array().ok_or_else(|| Refused::new("tools must be a list"))?;
     if tools.is_empty() {
         return Ok(None);
     }
-    let mut written = Vec::new();
-    for (index, tool) in tools.iter().enumerate() {
-        let function = tool.get("function").and_then(Json::as_object);
-        let function = function.filter(|_| tool.get("type").and_then(Json::as_str) == Some("function"));
-        let function = function.ok_or_else(|| Refused::new(format!("tools[{index}] is no function")))?;
-        let name = text(function, "name");
-        let name =
-            name.ok_or_else(|| Refused::new(format!("tools[{index}].function.name must be a string")))?;
-        let description = text(function, "description").unwrap_or_default();
-        let parameters = function.get("parameters").cloned().unwrap_or_else(|| json!({}));
-        let function = json!({"name": name, "description": description, "parameters": parameters});
-        written.push(json!({"type": "function", "function": function}));
-    }
-    Ok(Some(Json::Array(written)))
+    let written = tools.iter().enumerate().map(|(index, tool)| read_tool(index, tool));
+    written.collect::<Result<_, _>>().map(|written| Some(Json::Array(written)))
+}
+
+/// One of them.
+pub(in crate::prompt) fn read_tool(index: usize, tool: &Json) -> Result<Json, Refused> {
+    let function = tool.get("function").and_then(Json::as_object);
+    let function = function.filter(|_| tool.get("type").and_then(Json::as_str) == Some("function"));
+    let function = function.ok_or_else(|| Refused::new(format!("tools[{index}] is no function")))?;
+    let name = text(function, "name");
+    let name = name.ok_or_else(|| Refused::new(format!("tools[{index}].function.name must be a string")))?;
+    let description = text(function, "description").unwrap_or_default();
+    let parameters = function.get("parameters").cloned().unwrap_or_else(|| json!({}));
+    let function = json!({"name": name, "description": description, "parameters": parameters});
+    Ok(json!({"type": "function", "function": function}))
 }

@@ -33,7 +33,9 @@ pub(in crate::prompt) fn prepare(request: &ChatRequest, traits: &Traits) -> Resu
     if !traits.names_developer && conversation.iter().any(|message| has_role(message, "developer")) {
         conversation = with_one_system_message(conversation);
     }
-    let mut context = kwargs(request)?;
+    let mut context = Map::new();
+    context.insert("tools".into(), tools(request)?.unwrap_or_default());
+    context.extend(variables(request)?);
     let go_on = is_true(context.get("continue_final_message"));
     let mut said = String::new();
     if go_on {
@@ -52,7 +54,7 @@ pub(in crate::prompt) fn prepare(request: &ChatRequest, traits: &Traits) -> Resu
     })
 }
 
-fn is_true(value: Option<&Json>) -> bool {
+pub(in crate::prompt) fn is_true(value: Option<&Json>) -> bool {
     match value {
         None | Some(Json::Null | Json::Bool(false)) => false,
         Some(Json::String(text)) => !text.is_empty(),
@@ -60,7 +62,8 @@ fn is_true(value: Option<&Json>) -> bool {
     }
 }
 
-fn read_message(
+/// A message as vLLM hands it to a template; parts that are no text are counted.
+pub(in crate::prompt) fn read_message(
     mut message: Map<String, Json>,
     list_content: bool,
     media: &mut u64,
@@ -259,10 +262,9 @@ fn content_text(content: &Json) -> String {
     }
 }
 
-/// The template's variables besides the messages: `chat_template_kwargs`, and over them what the request says itself.
-fn kwargs(request: &ChatRequest) -> Result<Map<String, Json>, Refused> {
+/// The template's variables besides the messages and the tools: `chat_template_kwargs`, and over them what the request says itself.
+pub(in crate::prompt) fn variables(request: &ChatRequest) -> Result<Map<String, Json>, Refused> {
     let mut context = Map::new();
-    context.insert("tools".into(), tools(request)?.unwrap_or_default());
     context.insert("documents".into(), Json::Null);
     let given = match member(request, "chat_template_kwargs")? {
         None => Map::new(),
@@ -295,37 +297,39 @@ fn tools(request: &ChatRequest) -> Result<Option<Json>, Refused> {
         Some(Json::Array(tools)) => tools,
         Some(_) => return Err(Refused::new("tools must be a list")),
     };
-    let mut written = Vec::new();
-    for (index, tool) in tools.iter().enumerate() {
-        let kind = tool.get("type").map_or(Some("function"), Json::as_str);
-        let function = tool.get("function").and_then(Json::as_object);
-        let (Some("function"), Some(function)) = (kind, function) else {
-            return Err(Refused::new(format!("tools[{index}] is no function")));
-        };
-        let Some(name) = text(function, "name") else {
-            return Err(Refused::new(format!("tools[{index}].function.name must be a string")));
-        };
-        let or_null = |key: &str| function.get(key).cloned().unwrap_or_default();
-        let mut described = Map::new();
-        described.insert("name".into(), name.into());
-        described.insert("description".into(), or_null("description"));
-        described.insert("parameters".into(), or_null("parameters"));
-        let deferred = tool.get("defer_loading").filter(|value| !value.is_null());
-        for (key, value) in [
-            ("strict", function.get("strict").filter(|value| !value.is_null())),
-            ("defer_loading", function.get("defer_loading").filter(|value| !value.is_null()).or(deferred)),
-        ] {
-            if let Some(value) = value {
-                described.insert(key.into(), value.clone());
-            }
+    let written = tools.iter().enumerate().map(|(index, tool)| read_tool(index, tool));
+    written.collect::<Result<_, _>>().map(|written| Some(Json::Array(written)))
+}
+
+/// One of them.
+pub(in crate::prompt) fn read_tool(index: usize, tool: &Json) -> Result<Json, Refused> {
+    let kind = tool.get("type").map_or(Some("function"), Json::as_str);
+    let function = tool.get("function").and_then(Json::as_object);
+    let (Some("function"), Some(function)) = (kind, function) else {
+        return Err(Refused::new(format!("tools[{index}] is no function")));
+    };
+    let Some(name) = text(function, "name") else {
+        return Err(Refused::new(format!("tools[{index}].function.name must be a string")));
+    };
+    let or_null = |key: &str| function.get(key).cloned().unwrap_or_default();
+    let mut described = Map::new();
+    described.insert("name".into(), name.into());
+    described.insert("description".into(), or_null("description"));
+    described.insert("parameters".into(), or_null("parameters"));
+    let deferred = tool.get("defer_loading").filter(|value| !value.is_null());
+    for (key, value) in [
+        ("strict", function.get("strict").filter(|value| !value.is_null())),
+        ("defer_loading", function.get("defer_loading").filter(|value| !value.is_null()).or(deferred)),
+    ] {
+        if let Some(value) = value {
+            described.insert(key.into(), value.clone());
         }
-        let mut tool = json!({"type": "function", "function": described});
-        if let (Some(deferred), Some(tool)) = (deferred, tool.as_object_mut()) {
-            tool.insert("defer_loading".into(), deferred.clone());
-        }
-        written.push(tool);
     }
-    Ok(Some(Json::Array(written)))
+    let mut tool = json!({"type": "function", "function": described});
+    if let (Some(deferred), Some(tool)) = (deferred, tool.as_object_mut()) {
+        tool.insert("defer_loading".into(), deferred.clone());
+    }
+    Ok(tool)
 }
 
 /// Puts the mark behind the text that is to be continued, and gives that text.

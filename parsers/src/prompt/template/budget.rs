@@ -136,7 +136,7 @@ fn check_data(value: &Value) -> Result<(), Error> {
 }
 
 /// Namespaces, macros and loops. minijinja keeps their types to itself, but tells their names.
-fn is_part_of_the_render(value: &Value) -> bool {
+pub(super) fn is_part_of_the_render(value: &Value) -> bool {
     value.as_object().is_some_and(|object| {
         let name = object.type_name();
         name.ends_with("::Namespace") || name.starts_with("minijinja::vm::")
@@ -173,6 +173,15 @@ pub(super) fn times(state: &State, left: &Value, right: &Value) -> Result<Value,
             Ok((0..count).flat_map(|_| items.iter().cloned()).collect())
         }
     }
+}
+
+/// The right side of `/`, `//` and `%`. Python raises an error for 0, and rounds otherwise than is done here for what is negative.
+pub(super) fn divisor(value: Value, whole: bool) -> Result<Value, Error> {
+    let number = f64::try_from(value.clone()).unwrap_or(1.0);
+    if number == 0.0 || whole && number < 0.0 {
+        return Err(Error::new(ErrorKind::InvalidOperation, format!("the template divides by {number}")));
+    }
+    Ok(value)
 }
 
 /// `value[start:stop:step]`, as Python cuts it. minijinja 2.24 panics on an empty list that is cut backwards.

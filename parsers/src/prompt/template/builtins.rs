@@ -8,7 +8,7 @@ use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior, Value, 
 use minijinja_contrib::pycompat;
 
 use super::budget::{self, Budget};
-use super::expressions::{EACH, HELD, JOINED, KEPT, LAZY, NESTED, READ, SLICED, TIMES};
+use super::expressions::{DIVISOR, EACH, HELD, JOINED, KEPT, LAZY, NESTED, READ, SLICED, TIMES};
 use super::text::{JsonStyle, Text};
 use crate::prompt::normalise::Normalisation;
 
@@ -73,6 +73,7 @@ fn add_functions(env: &mut Environment<'static>, dialect: Normalisation) {
     });
     env.add_function(TIMES, budget::times);
     env.add_function(SLICED, budget::sliced);
+    env.add_function(DIVISOR, budget::divisor);
     env.add_function("raise_exception", |message: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, format!("{RAISED}{message}")))
     });
@@ -135,9 +136,10 @@ fn add_filters(env: &mut Environment<'static>, dialect: Normalisation) {
     });
     for name in ["length", "count"] {
         // Nothing has no length to minijinja, and 0 to both engines.
-        env.add_filter(name, |value: &Value| match value.is_undefined() {
-            true => Ok(0),
-            false => filters::length(value),
+        env.add_filter(name, |state: &State, value: &Value| match value.kind() {
+            ValueKind::Undefined => Ok(0),
+            ValueKind::String => Budget::of(state).charge(budget::weight(value)).and(filters::length(value)),
+            _ => filters::length(value),
         });
     }
     env.add_filter("trim", move |state: &State, value: &Value, chars: Option<&str>| {

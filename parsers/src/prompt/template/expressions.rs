@@ -27,13 +27,41 @@ pub(super) const TIMES: &str = "__times";
 /// `a[start:stop:step]`
 pub(super) const SLICED: &str = "__sliced";
 
+/// `a / b`, `a // b`, `a % b`: gives back `b`.
+pub(super) const DIVISOR: &str = "__divisor";
+
 /// Filters that do not copy the list that they are given.
-const COPY_NOTHING: [&str; 6] = ["length", "count", "first", "last", "default", "d"];
+const COPY_NOTHING: [&str; 4] = ["first", "last", "default", "d"];
+/// Filters that charge for what they look through themselves. Templates ask for the length of all messages at each message.
+const CHARGE: [&str; 2] = ["length", "count"];
 
 /// Filters that give a generator in Python.
-const LAZY_IN_PYTHON: [&str; 7] = ["map", "select", "reject", "selectattr", "rejectattr", "unique", "items"];
+pub(super) const LAZY_IN_PYTHON: [&str; 7] =
+    ["map", "select", "reject", "selectattr", "rejectattr", "unique", "items"];
 
-impl Printer {
+/// Members that every mapping or string has in Python, and they are not its own. What could as well be the name of a tool's parameter
+/// is not here.
+const METHODS: [&str; 17] = [
+    "clear",
+    "copy",
+    "fromkeys",
+    "get",
+    "items",
+    "keys",
+    "pop",
+    "popitem",
+    "setdefault",
+    "update",
+    "values",
+    "endswith",
+    "lstrip",
+    "rstrip",
+    "split",
+    "startswith",
+    "strip",
+];
+
+impl Printer<'_> {
     pub(super) fn expression(&mut self, expression: &Expr<'_>) -> Printed {
         match expression {
             Expr::Var(var) => self.name(var.id),
@@ -112,7 +140,7 @@ impl Printer {
                 Ok(())
             }
             Expr::GetAttr(get) => {
-                self.unsure |= matches!(get.name, "items" | "keys" | "values");
+                self.unsure |= METHODS.contains(&get.name) || matches!(get.expr, Expr::Const(_));
                 self.expression(&get.expr)?;
                 self.put(".");
                 self.put(get.name);
@@ -190,7 +218,15 @@ impl Printer {
         self.put("(");
         operand(self, left)?;
         self.put(sign);
-        operand(self, right)?;
+        let divides = matches!(op, BinOpKind::Div | BinOpKind::FloorDiv | BinOpKind::Rem);
+        match divides && !is_positive(right) {
+            true => {
+                self.put(&format!("{DIVISOR}("));
+                self.expression(right)?;
+                self.put(if matches!(op, BinOpKind::Div) { ", false)" } else { ", true)" });
+            }
+            false => operand(self, right)?,
+        }
         self.put(")");
         Ok(())
     }
@@ -208,7 +244,7 @@ impl Printer {
                     self.function(LAZY, [base])?;
                 }
                 Expr::Filter(_) => self.filter_chain(base)?,
-                // Templates ask for the length of all messages at each message.
+                _ if CHARGE.contains(&filter.name) => self.expression(base)?,
                 _ if COPY_NOTHING.contains(&filter.name) => self.function(READ, [base])?,
                 _ => self.held(base)?,
             }
@@ -299,6 +335,10 @@ impl Printer {
         self.put(")");
         Ok(())
     }
+}
+
+fn is_positive(expression: &Expr<'_>) -> bool {
+    matches!(expression, Expr::Const(constant) if constant.value.as_i64().is_some_and(|number| number > 0))
 }
 
 fn is_number(expression: &Expr<'_>) -> bool {

@@ -92,7 +92,8 @@ mod tests {
         assert_eq!(harden("{{ 'x' * n }}").unwrap(), "{{ __times(\"x\", n) }}");
         assert_eq!(harden("{{ a[1:] }}").unwrap(), "{{ __sliced(a, 1, none, none) }}");
         assert_eq!(harden("{{ a.b.strip('x') }}").unwrap(), "{{ __held(a.b).strip(\"x\") }}");
-        assert_eq!(harden("{{ a | length }}").unwrap(), "{{ (__read(a)|length) }}");
+        assert_eq!(harden("{{ a | length }}").unwrap(), "{{ (a|length) }}");
+        assert_eq!(harden("{{ a | first }}").unwrap(), "{{ (__read(a)|first) }}");
         assert_eq!(harden("{{ loop.cycle(1) }}").unwrap(), "{{ loop.cycle(1) }}");
         assert_eq!(harden("{{ a | trim | upper }}").unwrap(), "{{ (__held(a)|trim|upper) }}");
         assert_eq!(

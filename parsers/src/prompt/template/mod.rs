@@ -7,15 +7,22 @@ mod budget;
 mod builtins;
 mod expressions;
 mod harden;
+mod inputs;
 mod parts;
 mod printer;
+mod rounds;
 mod text;
+mod walk;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
+use ahash::AHashMap;
+use minijinja::value::{Object, ObjectRepr};
 use minijinja::{Environment, ErrorKind, Value};
 
 use self::budget::Budget;
+pub(super) use self::rounds::{Lazy, Record, Round};
 use crate::prompt::normalise::{Normalisation, llama_cpp};
 
 /// Steps that any render may take.
@@ -24,6 +31,8 @@ const BASE_FUEL: u64 = 1_000_000;
 const FUEL_PER_BYTE: u64 = 8;
 /// The name under which the only template is kept.
 const NAME: &str = "chat";
+/// The same, written out by rounds.
+const BY_ROUNDS: &str = "chat by rounds";
 
 /// A chat template in one engine's dialect.
 pub(super) struct Template {
@@ -31,6 +40,7 @@ pub(super) struct Template {
     source: String,
     wants_lists: bool,
     unsure: bool,
+    has_rounds: bool,
 }
 
 /// What a render gave.
@@ -59,8 +69,11 @@ impl Template {
     pub(super) fn compile(source: &str, dialect: Normalisation) -> Result<Self, String> {
         let (hardened, wants_lists) = harden::harden(source, dialect)?;
         let mut env = builtins::environment(dialect);
+        rounds::add_functions(&mut env);
         env.add_template_owned(NAME, hardened.source).map_err(|e| e.to_string())?;
+        let by_rounds = hardened.by_rounds.map(|source| env.add_template_owned(BY_ROUNDS, source));
         Ok(Self {
+            has_rounds: by_rounds.is_some_and(|added| added.is_ok()),
             env,
             source: source.to_owned(),
             wants_lists,
@@ -86,11 +99,31 @@ impl Template {
         self.unsure
     }
 
+    /// Whether it can be rendered by rounds.
+    pub(super) fn has_rounds(&self) -> bool {
+        self.has_rounds
+    }
+
+    /// Renders as a whole from now on.
+    pub(super) fn forget_rounds(&mut self) {
+        self.has_rounds = false;
+    }
+
     /// Renders `context`, which was made from a request of `size` bytes.
     pub(super) fn render(&self, context: Value, size: usize) -> Result<Rendered, RenderError> {
+        self.render_as(NAME, context, size)
+    }
+
+    /// Renders what stands around the rounds of the template's loops, and of these only what the context's [`Record`] does not know.
+    pub(super) fn render_rounds(&self, context: Value, size: usize) -> Result<Rendered, RenderError> {
+        self.render_as(BY_ROUNDS, context, size)
+    }
+
+    fn render_as(&self, name: &str, context: Value, size: usize) -> Result<Rendered, RenderError> {
+        let context = Value::from_object(Variables::of(&context));
         let mut env = self.env.clone();
         env.set_fuel(Some((size as u64).saturating_mul(FUEL_PER_BYTE).saturating_add(BASE_FUEL)));
-        let template = env.get_template(NAME).map_err(|e| RenderError::Failed(e.to_string()))?;
+        let template = env.get_template(name).map_err(|e| RenderError::Failed(e.to_string()))?;
         // The engine has panicked on a slice before; a template that makes it panic again is not to take the thread with it.
         let rendered = catch_unwind(AssertUnwindSafe(|| {
             let captured = template.render_captured(context)?;
@@ -101,6 +134,35 @@ impl Template {
             Ok(rendered) => rendered.map_err(|error| explain(&error)),
             Err(_) => Err(RenderError::Failed("the template engine failed on this template".into())),
         }
+    }
+}
+
+/// A template's variables. Every name that a template says is looked for here first, so it must be quick.
+#[derive(Debug)]
+struct Variables(AHashMap<String, Value>);
+
+impl Variables {
+    fn of(context: &Value) -> Self {
+        let names = context.try_iter().into_iter().flatten();
+        Self(
+            names
+                .filter_map(|name| Some((name.as_str()?.to_owned(), context.get_item(&name).ok()?)))
+                .collect(),
+        )
+    }
+}
+
+impl Object for Variables {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Map
+    }
+
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        self.get_value_by_str(key.as_str()?)
+    }
+
+    fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
+        self.0.get(key).cloned()
     }
 }
 

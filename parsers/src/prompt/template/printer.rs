@@ -5,30 +5,48 @@
 
 use minijinja::machinery::ast::{Expr, Stmt};
 
-use super::expressions::{EACH, KEPT};
+use super::expressions::{EACH, KEPT, LAZY_IN_PYTHON};
+use super::inputs::{self as rounds, Input, Rounds};
+use super::rounds::{BEGIN, IS_KNOWN, KEEP, LEFT, TEXT};
 use crate::prompt::normalise::Normalisation;
+
+/// Names that mean something in Python's Jinja and nothing here.
+const PYTHON_ONLY: [&str; 7] = ["self", "lipsum", "cycler", "joiner", "caller", "varargs", "kwargs"];
 
 /// `template` as source.
 ///
 /// # Errors
 /// What chat templates have no use for.
 pub(super) fn print(template: &Stmt<'_>, dialect: Normalisation) -> Result<Hardened, String> {
-    let mut printer = Printer { out: String::new(), dialect, unsure: false };
+    let mut printer = Printer { out: String::new(), dialect, unsure: false, rounds: Vec::new() };
     printer.statement(template)?;
-    Ok(Hardened { source: printer.out, unsure: printer.unsure })
+    let source = std::mem::take(&mut printer.out);
+    printer.rounds = rounds::find(template);
+    let by_rounds = match printer.rounds.is_empty() {
+        true => None,
+        false => {
+            printer.statement(template)?;
+            Some(std::mem::take(&mut printer.out))
+        }
+    };
+    Ok(Hardened { source, by_rounds, unsure: printer.unsure })
 }
 
 /// The source in the making.
-pub(super) struct Printer {
+pub(super) struct Printer<'a> {
     pub(super) out: String,
     pub(super) dialect: Normalisation,
     /// See [`Hardened::unsure`].
     pub(super) unsure: bool,
+    /// Loops whose rounds are asked for before they are run.
+    rounds: Vec<Rounds<'a>>,
 }
 
 /// A template, written out again.
 pub(super) struct Hardened {
     pub(super) source: String,
+    /// The same, asking for each round of its loops whether it is known; none if that cannot be known.
+    pub(super) by_rounds: Option<String>,
     /// Python would do what is not done here: it escapes what is added to a `safe` text, and `x.items` without a call is a method to it,
     /// whatever members `x` has.
     pub(super) unsure: bool,
@@ -37,7 +55,7 @@ pub(super) struct Hardened {
 /// What printing gives besides text: nothing, or what is refused.
 pub(super) type Printed = Result<(), String>;
 
-impl Printer {
+impl<'a> Printer<'a> {
     pub(super) fn put(&mut self, text: &str) {
         self.out.push_str(text);
     }
@@ -50,6 +68,8 @@ impl Printer {
         match statement {
             Stmt::Template(template) => self.statements(&template.children),
             Stmt::EmitExpr(emit) => {
+                let printed = if let Expr::Filter(filter) = &emit.expr { filter.name } else { "" };
+                self.unsure |= LAZY_IN_PYTHON.contains(&printed);
                 self.put("{{ ");
                 self.expression(&emit.expr)?;
                 self.put(" }}");
@@ -63,6 +83,10 @@ impl Printer {
                 Ok(())
             }
             Stmt::ForLoop(looping) => {
+                let known = self.rounds.iter().position(|rounds| rounds.are_of(looping));
+                if let Some(at) = known {
+                    self.before_rounds(at)?;
+                }
                 self.put("{% for ");
                 self.target(&looping.target)?;
                 self.put(" in ");
@@ -78,7 +102,10 @@ impl Printer {
                     self.put(" recursive");
                 }
                 self.put(" %}");
-                self.statements(&looping.body)?;
+                match known {
+                    Some(at) => self.round(at, &looping.body)?,
+                    None => self.statements(&looping.body)?,
+                }
                 if !looping.else_body.is_empty() {
                     self.put("{% else %}");
                     self.statements(&looping.else_body)?;
@@ -179,6 +206,50 @@ impl Printer {
         }
     }
 
+    /// What is the same in all rounds of a loop.
+    fn before_rounds(&mut self, at: usize) -> Printed {
+        let fixed = self.rounds.get(at).map(|rounds| rounds.fixed.clone()).unwrap_or_default();
+        let inputs = self.inputs(&fixed)?;
+        self.put(&format!("{{{{ {BEGIN}({at}{inputs}) }}}}"));
+        Ok(())
+    }
+
+    /// A round: what it would print and leave behind, if that is known, else the body, whose text is kept.
+    fn round(&mut self, at: usize, body: &[Stmt<'_>]) -> Printed {
+        let Some(rounds) = self.rounds.get(at) else { return Ok(()) };
+        let (item, each) = (rounds.item, rounds.each.clone());
+        let state: Vec<String> = rounds.state.iter().map(|(ns, member)| format!("{ns}.{member}")).collect();
+        let states: String = state.iter().map(|member| format!(", {member}")).collect();
+        let inputs = self.inputs(&each)?;
+        self.put(&format!("{{% if {IS_KNOWN}({item}{inputs}{states}) %}}"));
+        for (place, member) in state.iter().enumerate() {
+            self.put(&format!("{{% set {member} = {LEFT}({place}) %}}"));
+        }
+        self.put(&format!("{{% else %}}{{% set {TEXT} %}}"));
+        self.statements(body)?;
+        self.put(&format!("{{% endset %}}{{{{ {KEEP}({TEXT}{states}) }}}}{{% endif %}}"));
+        Ok(())
+    }
+
+    /// Inputs as arguments, each once.
+    fn inputs(&mut self, inputs: &[Input<'_>]) -> Result<String, String> {
+        let before = std::mem::take(&mut self.out);
+        let mut printed: Vec<String> = Vec::new();
+        for input in inputs {
+            match input {
+                Input::Expr(expression) => self.expression(expression)?,
+                Input::Name(name) => self.name(name)?,
+                Input::Member(base, member) => self.put(&format!("{base}.{member}")),
+            }
+            let input = format!(", {}", std::mem::take(&mut self.out));
+            if !printed.contains(&input) {
+                printed.push(input);
+            }
+        }
+        self.out = before;
+        Ok(printed.concat())
+    }
+
     /// A macro's parameters; the defaults belong to the last ones.
     fn parameters(&mut self, names: &[Expr<'_>], defaults: &[Expr<'_>]) -> Printed {
         self.put("(");
@@ -231,6 +302,7 @@ impl Printer {
         if name.starts_with("__") {
             return Err(format!("template uses the reserved name {name}"));
         }
+        self.unsure |= PYTHON_ONLY.contains(&name);
         self.put(name);
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 
-use super::budget::Budget;
+use super::budget::{self, Budget};
 use crate::prompt::normalise::Normalisation;
 
 /// Text in the making.
@@ -62,6 +62,14 @@ impl Text {
 
     /// A value as Python's `repr()` has it, as inside of a printed list.
     fn put_repr(&mut self, value: &Value) -> Result<(), Error> {
+        let generator = self.dialect == Normalisation::Vllm && value.kind() == ValueKind::Iterable;
+        if generator || value.kind() == ValueKind::Plain || budget::is_part_of_the_render(value) {
+            // Engines print its name and its address.
+            return Err(Error::new(
+                ErrorKind::InvalidOperation,
+                "the template prints an object that has no text",
+            ));
+        }
         match value.kind() {
             ValueKind::Undefined => self.put("Undefined"),
             ValueKind::None => self.put("None"),
@@ -130,6 +138,12 @@ impl Text {
                 .put(&wraps.map_or_else(|| value.to_string(), |number| number.cast_signed().to_string()));
         }
         let number = f64::try_from(value.clone())?;
+        if !number.is_finite() {
+            return Err(Error::new(
+                ErrorKind::InvalidOperation,
+                "the template prints a number that is not finite",
+            ));
+        }
         self.put(&match (self.dialect, json) {
             (Normalisation::Vllm, _) => python_float(number),
             (Normalisation::LlamaCpp, true) => stream_float(number),
@@ -236,16 +250,6 @@ fn is_printable(c: char) -> bool {
 
 /// `repr(float)`: the shortest digits that read back as the same number, with an exponent below 1e-4 and from 1e16 on.
 fn python_float(number: f64) -> String {
-    if !number.is_finite() {
-        return if number.is_nan() {
-            "NaN"
-        } else if number > 0.0 {
-            "Infinity"
-        } else {
-            "-Infinity"
-        }
-        .into();
-    }
     let scientific = format!("{number:e}");
     let (digits, exponent) = split_exponent(&scientific);
     if number == 0.0 || (-4..16).contains(&exponent) {
@@ -257,9 +261,6 @@ fn python_float(number: f64) -> String {
 
 /// `std::ostream << double`: six digits, without trailing zeros.
 fn stream_float(number: f64) -> String {
-    if !number.is_finite() {
-        return number.to_string().to_lowercase();
-    }
     let scientific = format!("{number:.5e}");
     let (digits, exponent) = split_exponent(&scientific);
     if (-4..6).contains(&exponent) {

@@ -3,7 +3,7 @@
 //! Byte-level BPE only, of the kinds that [`super::splitter`] knows. SentencePiece vocabularies carry no merges but scores, and are
 //! refused by name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use parking_lot::Mutex;
 use tokenizers::models::bpe::{BpeConfig, PipelineBPE};
@@ -120,11 +120,14 @@ impl Vocabulary {
         Self {
             tokenizer,
             splitter: kind.splitter,
+            words: None,
             nfc: kind.nfc,
             gaps,
             around: u64::from(adds_bos) + u64::from(adds_eos),
             model: "bpe",
             size: tokens.len(),
+            parts_apart: true,
+            anchors: HashMap::new(),
             pool: Mutex::default(),
             memo: Memo::default(),
         }

@@ -3,10 +3,13 @@
 //! The library's reader trusts the file: an id makes a table that long, a merge of unknown tokens panics. Everything of that kind is
 //! checked here first, and the error names the token.
 
+use std::collections::HashMap;
+
 use parking_lot::Mutex;
 use serde_json::Value as Json;
 
 use super::memo::Memo;
+use super::words::Words;
 use super::{Gaps, MAX_ID, Vocabulary, check_merge, check_token, guarded, missing_bytes, splitter};
 
 impl Vocabulary {
@@ -19,11 +22,13 @@ impl Vocabulary {
         tokenizers::canonicalize_value(&mut config).map_err(|e| e.to_string())?;
         let (model, size) = check_model(&config)?;
         let root = config.as_object_mut().ok_or("not a json object")?;
+        let parts_apart = root.get("normalizer").is_none_or(keeps_parts_apart);
         let nfc = root.get("normalizer").and_then(|n| n.get("type")) == Some(&Json::from("NFC"));
         if nfc {
             root.insert("normalizer".into(), Json::Null);
         }
         let gaps = fill_json_gaps(root);
+        let words = root.get("model").and_then(Words::of_json);
         let splitter =
             splitter::of_json(&root.insert("pre_tokenizer".into(), Json::Null).unwrap_or_default())?;
         // Padding and truncation are a caller's business, decoding is nobody's here.
@@ -35,15 +40,30 @@ impl Vocabulary {
         Self {
             tokenizer,
             splitter,
+            words,
             nfc,
             gaps,
             around,
             model,
             size,
+            parts_apart,
+            anchors: HashMap::new(),
             pool: Mutex::default(),
             memo: Memo::default(),
         }
         .proven()
+    }
+}
+
+/// Whether a normaliser does the same to a text wherever it stands.
+fn keeps_parts_apart(normalizer: &Json) -> bool {
+    match normalizer.get("type").and_then(Json::as_str) {
+        None => normalizer.is_null(),
+        Some("Sequence") => normalizer
+            .get("normalizers")
+            .and_then(Json::as_array)
+            .is_some_and(|all| all.iter().all(keeps_parts_apart)),
+        Some(kind) => ["NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Replace", "StripAccents"].contains(&kind),
     }
 }
 

@@ -5,14 +5,17 @@
 //!
 //! Files are not trusted: what would make the library panic or allocate by a number in the file is refused before it sees it.
 
+mod anchors;
 mod gguf;
 mod json;
 mod memo;
 mod splitter;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use parking_lot::Mutex;
@@ -25,6 +28,7 @@ use tokenizers::pipeline::{
 use tokenizers::utils::byte_level::BYTES_CHAR_LOOKUP;
 
 use self::memo::Memo;
+use self::words::Words;
 use super::stop::Stop;
 
 /// Ids from here on are refused: the library makes tables as long as the largest id.
@@ -42,6 +46,8 @@ const MAX_POOLED_TEXT: usize = 1 << 20;
 pub(super) struct Vocabulary {
     tokenizer: PipelineTokenizer,
     splitter: Splitter,
+    /// Words of what the splitter leaves whole.
+    words: Option<Words>,
     /// Whether the model's tokenizer.json normalises to NFC. vLLM does as it says; llama.cpp never does.
     nfc: bool,
     /// Bytes that are no tokens.
@@ -50,6 +56,9 @@ pub(super) struct Vocabulary {
     around: u64,
     model: &'static str,
     size: usize,
+    /// Whether a text that begins behind a special token is normalised as it would be at the front.
+    parts_apart: bool,
+    anchors: HashMap<u32, String>,
     pool: Mutex<Vec<Scratch>>,
     memo: Memo,
 }
@@ -75,6 +84,7 @@ pub(super) struct Counted {
 struct Scratch {
     split: PreTokenizerScratch,
     spans: Vec<Span>,
+    words: Vec<Span>,
     model: PipelineModelScratch,
     tokens: Vec<PipelineToken>,
 }
@@ -87,9 +97,18 @@ impl std::fmt::Debug for Vocabulary {
 
 impl Vocabulary {
     /// Gives the vocabulary back if it can count: what the library cannot run shows here and not in the middle of a request.
-    fn proven(self) -> Result<Self, String> {
+    fn proven(mut self) -> Result<Self, String> {
+        if self.parts_apart {
+            let added = self.tokenizer.get_added_vocabulary().get_added_tokens_decoder();
+            self.anchors = anchors::find(added.into_iter());
+        }
         guarded(|| self.count("Ab 12\u{e9}\n", true, &Stop::default()).map_err(Into::into))?;
         Ok(self)
+    }
+
+    /// Counts every text anew from now on.
+    pub(super) fn remember_nothing(&mut self) {
+        self.memo = Memo::with_bytes(0);
     }
 
     /// The kind of vocabulary: `bpe`, `unigram`.
@@ -217,8 +236,15 @@ impl Vocabulary {
         }
         scratch.spans.clear();
         self.splitter.pre_tokenize(text, &mut scratch.split, &mut scratch.spans)?;
+        let spans = match &self.words {
+            None => &scratch.spans,
+            Some(words) => {
+                words.cut(text, &scratch.spans, &mut scratch.words);
+                &scratch.words
+            }
+        };
         let mut tokens = 0;
-        for spans in scratch.spans.chunks(WORDS_AT_ONCE) {
+        for spans in spans.chunks(WORDS_AT_ONCE) {
             if stop.is_cancelled() {
                 return Err("nobody waits for the count any more".into());
             }

@@ -4,6 +4,8 @@
 //! thought of. Prints a Markdown table, a line per model, and the first differences of each; ends with 1 if there is any. It must never
 //! pass over an answer that it cannot compare: what the oracle rendered and we refuse is a difference.
 
+mod turns;
+
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -31,6 +33,9 @@ struct Args {
     /// Only this model
     #[arg(long)]
     model: Option<String>,
+    /// Count one request of so many turn by turn and changed, too, remembered and anew
+    #[arg(long, value_name = "EVERY")]
+    turns: Option<usize>,
 }
 
 /// What was found for one model.
@@ -49,7 +54,8 @@ fn main() -> Result<()> {
         "llama-cpp" => Normalisation::LlamaCpp,
         _ => Normalisation::Vllm,
     };
-    let requests = requests(&args.requests)?;
+    let bodies = requests(&args.requests)?;
+    let requests = parsed(&bodies)?;
     let answers = std::fs::read_to_string(&args.answers).context("cannot read the answers")?;
     let mut rows: BTreeMap<String, Row> = BTreeMap::new();
     let mut loaded: Option<(String, PromptCounter)> = None;
@@ -91,18 +97,34 @@ fn main() -> Result<()> {
     }
     let different: usize = rows.values().map(|row| row.differences.len()).sum();
     anyhow::ensure!(different == 0, "{different} differences");
+    let Some(every) = args.turns else { return Ok(()) };
+    writeln!(
+        out,
+        "\n| model | remembers for vLLM | for llama.cpp | counts | different |\n|---|---|---|---|---|"
+    )?;
+    drop(out);
+    let mut different = 0;
+    for model in rows.keys() {
+        let folder = args.models.join(model);
+        different += turns::compare(model, &load(&folder)?, &load(&folder)?.forgetful(), &bodies, every)?;
+    }
+    anyhow::ensure!(different == 0, "{different} counts differ from those made anew");
     Ok(())
 }
 
-fn requests(file: &Path) -> Result<BTreeMap<u64, ChatRequest>> {
+fn requests(file: &Path) -> Result<BTreeMap<u64, Value>> {
     let text = std::fs::read_to_string(file).context("cannot read the requests")?;
     let mut requests = BTreeMap::new();
     for line in text.lines() {
-        let line: Value = serde_json::from_str(line)?;
+        let mut line: Value = serde_json::from_str(line)?;
         let id = line["id"].as_u64().context("a request has no id")?;
-        requests.insert(id, ChatRequest::parse(Bytes::from(line["request"].to_string()))?);
+        requests.insert(id, line["request"].take());
     }
     Ok(requests)
+}
+
+fn parsed(bodies: &BTreeMap<u64, Value>) -> Result<BTreeMap<u64, ChatRequest>> {
+    bodies.iter().map(|(id, body)| Ok((*id, ChatRequest::parse(Bytes::from(body.to_string()))?))).collect()
 }
 
 /// A folder, or the GGUF file in it.

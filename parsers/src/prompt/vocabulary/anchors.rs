@@ -1,0 +1,124 @@
+//! Tokens that nothing reaches over: where such a token stands in a text, the text before and the text behind are counted apart.
+//!
+//! Why: what a round of a template printed can only be remembered as a number if the number is the same whatever stands around it. A special
+//! token is looked for before all others, but another one may overlap it (`\n` and `\n\n`) or swallow the white space beside it. An anchor
+//! is one of which that cannot happen, found by holding every special token against every other one. Wherever an anchor stands in a text,
+//! it is a token.
+
+use std::collections::HashMap;
+
+use tokenizers::pipeline::{Segment, SpecialSegmentIterator};
+use tokenizers::vocab::bucket_added_vocabulary::AddedToken;
+
+use super::{Counted, Vocabulary};
+use crate::prompt::stop::Stop;
+
+/// A text, cut at its first and behind its last anchor.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::prompt) struct Cut<'a> {
+    pub(in crate::prompt) head: &'a str,
+    /// The first anchor's id, and the tokens from it to the last one.
+    pub(in crate::prompt) first: u32,
+    pub(in crate::prompt) counted: Counted,
+    pub(in crate::prompt) tail: &'a str,
+}
+
+/// The anchors among the added tokens of a vocabulary, by id.
+pub(super) fn find(added: impl Iterator<Item = (u32, AddedToken)>) -> HashMap<u32, String> {
+    let added: Vec<_> = added.filter(|(_, token)| !token.normalized && !token.content.is_empty()).collect();
+    let is_anchor = |candidate: &AddedToken| {
+        let text = candidate.content.as_str();
+        candidate.special
+            && !(candidate.lstrip || candidate.rstrip || candidate.single_word)
+            && text.trim() == text
+            && added.iter().all(|(_, other)| other.content == text || !meet(&other.content, text))
+    };
+    let anchors = added.iter().filter(|(_, token)| is_anchor(token));
+    anchors.map(|(id, token)| (*id, token.content.clone())).collect()
+}
+
+/// Whether `other` may stand where a part of `anchor` stands, and begin no later.
+fn meet(other: &str, anchor: &str) -> bool {
+    other.contains(anchor)
+        || anchor.starts_with(other)
+        || (1..anchor.len())
+            .filter(|end| anchor.is_char_boundary(*end))
+            .any(|end| anchor.get(..end).is_some_and(|front| other.ends_with(front)))
+}
+
+impl Vocabulary {
+    /// The id of an anchor.
+    pub(in crate::prompt) fn anchor(&self, text: &str) -> Option<u32> {
+        self.anchors.iter().find(|(_, anchor)| *anchor == text).map(|(id, _)| *id)
+    }
+
+    /// Whether there are tokens to cut texts at.
+    pub(in crate::prompt) fn has_anchors(&self) -> bool {
+        !self.anchors.is_empty()
+    }
+
+    /// Cuts `text` at its anchors and counts what is between them; none if it has none.
+    ///
+    /// # Errors
+    /// As [`Self::count`].
+    pub(in crate::prompt) fn cut<'a>(
+        &self,
+        text: &'a str,
+        for_vllm: bool,
+        stop: &Stop,
+    ) -> Result<Option<Cut<'a>>, String> {
+        let mut ends: Option<(u32, u32)> = None;
+        for segment in SpecialSegmentIterator::new(text, self.tokenizer.get_added_vocabulary(), false, false)
+        {
+            if let Segment::SpecialToken(id) = segment
+                && self.anchors.contains_key(&id)
+            {
+                ends = Some((ends.map_or(id, |(first, _)| first), id));
+            }
+        }
+        let Some((first, last)) = ends else { return Ok(None) };
+        let text_of = |id| self.anchors.get(&id).map(String::as_str).unwrap_or_default();
+        // Each place of an anchor's text is one, so the first and the last of them are those.
+        let start = text.find(text_of(first)).unwrap_or(0);
+        let end = text.rfind(text_of(last)).map_or(text.len(), |at| at + text_of(last).len());
+        let counted = self.count(&text[start..end], for_vllm, stop)?;
+        Ok(Some(Cut { head: &text[..start], first, counted, tail: &text[end..] }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokenizers::vocab::bucket_added_vocabulary::AddedToken;
+
+    use super::{find, meet};
+
+    #[test]
+    fn only_a_token_that_no_other_can_overlap_is_an_anchor() {
+        let tokens = ["<|im_start|>", "<|im_end|>", "\n", "\n\n", "<a>", "<a>\n", "x<", "<end", "d>"];
+        let added = tokens.iter().enumerate().map(|(id, text)| (id as u32, AddedToken::from(*text, true)));
+        let loose = AddedToken::from("[strip]", true).rstrip(true);
+        let mut anchors: Vec<_> = find(added.chain([(99, loose)])).into_values().collect();
+        anchors.sort();
+        // It takes the first letter of all others.
+        assert_eq!(anchors, ["x<"]);
+        let added = ["<|im_start|>", "<|im_end|>", "\n", "\n\n"].iter().enumerate();
+        let mut anchors: Vec<_> =
+            find(added.map(|(id, text)| (id as u32, AddedToken::from(*text, true)))).into_values().collect();
+        anchors.sort();
+        assert_eq!(anchors, ["<|im_end|>", "<|im_start|>"]);
+    }
+
+    #[test]
+    fn tokens_meet_where_one_can_take_what_is_the_others() {
+        for (other, anchor, expected) in [
+            ("a<|x|>", "<|x|>", true),
+            ("<|x|>b", "<|x|>", true),
+            ("a<", "<|x|>", true),
+            ("<|", "<|x|>", true),
+            ("|>a", "<|x|>", false),
+            ("<|y|>", "<|x|>", false),
+        ] {
+            assert_eq!(meet(other, anchor), expected, "{other} {anchor}");
+        }
+    }
+}
