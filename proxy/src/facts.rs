@@ -6,6 +6,19 @@ use switchback_parsers::message::Message;
 use switchback_parsers::request::ChatRequest;
 use switchback_policies::facts::Images;
 
+/// What its messages tell.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) images: Images,
+    /// With this one.
+    pub(crate) turns: u64,
+    pub(crate) pictures: u64,
+}
+
+pub(crate) fn read(request: &ChatRequest) -> Told {
+    Told { images: images_of(request), turns: turns_of(request), pictures: pictures_of(request) }
+}
+
 /// Pictures after the last answer are what is asked about; those before it have been looked at.
 pub(crate) fn images_of(request: &ChatRequest) -> Images {
     let mut images = Images::None;

@@ -9,6 +9,7 @@
 mod admission;
 mod answer;
 mod app;
+mod aside;
 mod ask_again;
 mod attempt;
 mod backend;

@@ -18,12 +18,11 @@ use switchback_policies::facts::{BackendFacts, PromptSize};
 
 pub(crate) use self::ask::by_backend;
 pub(crate) use self::vocabularies::Vocabularies;
+use crate::aside::{LONG, aside};
 use crate::backend::Backend;
 use crate::call::Call;
 use crate::edits;
 
-/// Bodies from here on, in bytes, take a place to be counted; shorter ones take a millisecond or two.
-const LONG: usize = 256 << 10;
 /// Past so many times the largest limit the rest of a count decides nothing.
 const FAR_BEYOND: u64 = 4;
 
@@ -82,7 +81,7 @@ pub(crate) async fn measure(
             counts: Vec::new(),
         };
     };
-    let bounds = size(prompt::bounds(request));
+    let bounds = size(aside(request, prompt::bounds).await);
     let counted = |size: PromptSize, how: How| Measured {
         size,
         least: bounds.low().min(size.high()),
@@ -90,10 +89,8 @@ pub(crate) async fn measure(
         counts: Vec::new(),
     };
     if let Some(counter) = vocabularies.get(model) {
-        let _place = match request.body().len() {
-            ..LONG => None,
-            _ => vocabularies.place().await,
-        };
+        let is_long = request.body().len() >= LONG;
+        let _place = if is_long { vocabularies.place().await } else { None };
         let counts = by_vocabulary(counter, call, request, backends, limit(facts)).await;
         let measured = Measured { counts, ..counted(bounds, How::Vocabulary) };
         // The most that any of the backends will see, with what their own counts have taught.

@@ -12,6 +12,7 @@ use switchback_policies::routing::Refusal;
 use switchback_policies::session::Circle;
 
 use crate::app::App;
+use crate::aside::aside;
 use crate::backend::{self, Backend};
 use crate::call::Call;
 use crate::edits::{self, RequestRule};
@@ -94,7 +95,13 @@ pub(crate) async fn plan(
     let backend_facts = facts_of(app, call, client, &backends);
     let exact_above = app.config.cliffs.exact_above();
     let measured = measure(call, &app.vocabularies, model, &backends, &backend_facts, exact_above).await;
-    let outline = call.request.as_deref().map(|request| app.prefixes.outline(request)).unwrap_or_default();
+    let (outline, told) = match &call.request {
+        Some(request) => {
+            let prefixes = app.prefixes.clone();
+            aside(request, move |request| (prefixes.outline(request), facts::read(request))).await
+        }
+        None => Default::default(),
+    };
     let output = call.request.as_ref().and_then(|request| request.output_limit());
     let agent = call.request.as_ref().is_some_and(|request| request.tools().next().is_some());
     let facts = RequestFacts {
@@ -107,14 +114,14 @@ pub(crate) async fn plan(
         output_if_absent: client.default_output.filter(|_| call.endpoint.dialect.is_some()),
         thinks: call.request.as_deref().and_then(facts::thinks),
         streams_required: call.stream && call.request.as_deref().is_some_and(facts::requires_call),
-        images: call.request.as_deref().map(facts::images_of).unwrap_or_default(),
+        images: told.images,
         home: home(app, session, &backends, measured.size, &outline),
         own_order: !client.order.is_empty(),
         agent,
         class: client.class,
         may_fill: arrival == Arrival::MayFill,
-        turns: call.request.as_deref().map_or(1, facts::turns_of),
-        pictures: call.request.as_deref().map_or(0, facts::pictures_of),
+        turns: told.turns.max(1),
+        pictures: told.pictures,
     };
     if let Some(limit) = client.max_prompt.filter(|limit| facts.prompt.low() > *limit) {
         let hint = format!("client {} may send prompts of {limit} tokens", client.name);

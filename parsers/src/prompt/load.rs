@@ -90,13 +90,24 @@ impl PromptCounter {
     fn load_folder(path: &Path, name: String) -> Result<Self, LoadError> {
         let file = path.join("tokenizer.json");
         let Some(text) = read(&file)? else {
-            let reason = "no tokenizer.json in this folder".into();
-            return Err(LoadError::NotAModel { path: path.into(), reason });
+            return Self::load_tekken(path, name);
         };
         let vocabulary = Vocabulary::from_json(&text);
         let vocabulary = vocabulary.map_err(|reason| LoadError::Vocabulary { path: file, reason })?;
         let sources = read_sources(path)?;
         Self::new(path, name, vocabulary, true, sources)
+    }
+
+    /// A folder of Mistral's own form. Its chats are rendered by code of mistral-common, so there is no template.
+    fn load_tekken(path: &Path, name: String) -> Result<Self, LoadError> {
+        let file = path.join("tekken.json");
+        let Some(text) = read(&file)? else {
+            let reason = "no tokenizer.json or tekken.json in this folder".into();
+            return Err(LoadError::NotAModel { path: path.into(), reason });
+        };
+        let vocabulary = Vocabulary::from_tekken(&text);
+        let vocabulary = vocabulary.map_err(|reason| LoadError::Vocabulary { path: file, reason })?;
+        Self::new(path, name, vocabulary, false, Sources::default())
     }
 
     fn load_gguf(path: &Path, name: String) -> Result<Self, LoadError> {

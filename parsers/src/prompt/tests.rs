@@ -210,7 +210,7 @@ fn what_cannot_be_loaded_is_named_with_its_reason() {
         let error = PromptCounter::load(&path).unwrap_err().to_string();
         error.replace(&*folder.0.to_string_lossy(), "DIR")
     };
-    assert_eq!(failed(&[], ""), "DIR: no tokenizer.json in this folder");
+    assert_eq!(failed(&[], ""), "DIR: no tokenizer.json or tekken.json in this folder");
     assert!(failed(&[], "none.gguf").starts_with("DIR/none.gguf cannot be read: "));
     assert_eq!(
         failed(&[("x.gguf", "hello there")], "x.gguf"),

@@ -9,6 +9,7 @@ mod size;
 
 pub use self::rule::ImageRule;
 pub use self::size::ImageSize;
+pub(in crate::prompt) use self::size::decode as decode_base64;
 use crate::json::Value;
 use crate::request::ChatRequest;
 

@@ -28,7 +28,7 @@ pub(super) fn of_base64(text: &str) -> Option<ImageSize> {
 }
 
 /// Decodes up to the first byte that is no base64. JSON may have a backslash before a slash.
-fn decode(text: &[u8]) -> Vec<u8> {
+pub(in crate::prompt) fn decode(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut held) = (0_u32, 0);
     for byte in text {

@@ -10,6 +10,7 @@ mod gguf;
 mod json;
 mod memo;
 mod splitter;
+mod tekken;
 #[cfg(test)]
 mod tests;
 mod words;

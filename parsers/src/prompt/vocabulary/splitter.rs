@@ -146,7 +146,11 @@ fn all<const N: usize>(parts: [Splitter; N]) -> Splitter {
     Splitter::Sequence(PipelineSequence::new(parts.into()))
 }
 
-fn split(pattern: SplitPattern, behavior: SplitDelimiterBehavior, invert: bool) -> Result<Splitter, String> {
+pub(super) fn split(
+    pattern: SplitPattern,
+    behavior: SplitDelimiterBehavior,
+    invert: bool,
+) -> Result<Splitter, String> {
     let pattern = match pattern {
         // 1.0.0-rc.3 takes these for the pattern with `\p{N}{1,3}` and cuts numbers into threes. A group around it makes it
         // another pattern to the library, and none to the regex engine.
