@@ -17,9 +17,9 @@ use switchback_parsers::request::ChatRequest;
 use switchback_policies::facts::{BackendFacts, PromptSize};
 
 pub(crate) use self::ask::by_backend;
-pub(crate) use self::vocabularies::Vocabularies;
+pub(crate) use self::vocabularies::{Running, Vocabularies};
 use crate::aside::{LONG, aside};
-use crate::backend::Backend;
+use crate::backend::{Backend, ChatTemplate};
 use crate::call::Call;
 use crate::edits;
 
@@ -91,7 +91,8 @@ pub(crate) async fn measure(
     if let Some(counter) = vocabularies.get(model) {
         let is_long = request.body().len() >= LONG;
         let _place = if is_long { vocabularies.place().await } else { None };
-        let counts = by_vocabulary(counter, call, request, backends, limit(facts)).await;
+        let running = vocabularies.running().clone();
+        let counts = by_vocabulary(counter, running, call, request, backends, limit(facts)).await;
         let measured = Measured { counts, ..counted(bounds, How::Vocabulary) };
         // The most that any of the backends will see, with what their own counts have taught.
         let seen = backends.iter().filter_map(|backend| {
@@ -137,34 +138,41 @@ fn limit(facts: &[BackendFacts]) -> Option<u64> {
 /// What each of the backends will see. Those for which the request cannot be counted are left out.
 async fn by_vocabulary(
     counter: Arc<PromptCounter>,
+    running: Arc<Running>,
     call: &Call,
     request: &Arc<ChatRequest>,
     backends: &[Arc<Backend>],
     limit: Option<u64>,
 ) -> Vec<(String, PromptSize)> {
-    // Backends with the same engine and the same needs see the same prompt.
-    let seeing = |backend: &Arc<Backend>| (normalisation(backend.engine()), backend.needs());
-    let mut kinds: Vec<(Normalisation, Vec<Need>)> = Vec::new();
+    // Backends with the same engine, the same needs and the same template see the same prompt.
+    let seeing =
+        |backend: &Arc<Backend>| (normalisation(backend.engine()), backend.needs(), backend.chat_template());
+    let mut kinds: Vec<(Normalisation, Vec<Need>, Option<ChatTemplate>)> = Vec::new();
     for kind in backends.iter().map(seeing) {
         if !kinds.contains(&kind) {
             kinds.push(kind);
         }
     }
-    let asked: Vec<(Normalisation, Arc<ChatRequest>)> =
-        kinds.iter().map(|(kind, needs)| (*kind, edits::readable(call, request, needs))).collect();
+    let asked: Vec<(Normalisation, Option<ChatTemplate>, Arc<ChatRequest>)> = kinds
+        .iter()
+        .map(|(kind, needs, template)| (*kind, template.clone(), edits::readable(call, request, needs)))
+        .collect();
     let dialect = call.endpoint.dialect;
     let cancelled = Cancel(Stop::at(limit));
     let stop = cancelled.0.clone();
     let counting = tokio::task::spawn_blocking(move || {
-        let count = |kind, request: &ChatRequest| match dialect {
-            Some(Dialect::Chat) => counter.count_chat_until(request, kind, &stop).map(Some),
+        let count = |kind, template: Option<&ChatTemplate>, request: &ChatRequest| match dialect {
+            Some(Dialect::Chat) => running
+                .counter(&counter, template)
+                .map(|counter| counter.count_chat_until(request, kind, &stop))
+                .transpose(),
             Some(Dialect::Completions) => {
                 Ok::<_, CountError>(counter.count_completion(request).map(TokenCount::Exact))
             }
             Some(Dialect::Messages | Dialect::Responses) | None => Ok(None),
         };
-        let counts = asked.iter().map(|(kind, request)| {
-            count(*kind, request).unwrap_or_else(|error| {
+        let counts = asked.iter().map(|(kind, template, request)| {
+            count(*kind, template.as_ref(), request).unwrap_or_else(|error| {
                 tracing::debug!(%error, ?kind, "prompt not counted by the vocabulary");
                 None
             })

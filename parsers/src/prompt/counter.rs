@@ -29,7 +29,7 @@ const AROUND_IMAGE: u64 = 6;
 /// Renders and counts the prompts of one model.
 pub struct PromptCounter {
     pub(super) name: String,
-    pub(super) vocabulary: Vocabulary,
+    pub(super) vocabulary: Arc<Vocabulary>,
     /// Whether a plain text is normalised to NFC: as the file's own tokenizer does.
     pub(super) nfc: bool,
     /// The special tokens that templates get as variables.
@@ -362,7 +362,10 @@ impl PromptCounter {
     pub fn forgetful(mut self) -> Self {
         self.without_rounds(Normalisation::Vllm);
         self.without_rounds(Normalisation::LlamaCpp);
-        self.vocabulary.remember_nothing();
+        // Nobody else has it: such a counter is made for the comparison.
+        if let Some(vocabulary) = Arc::get_mut(&mut self.vocabulary) {
+            vocabulary.remember_nothing();
+        }
         self
     }
 

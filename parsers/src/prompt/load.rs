@@ -152,22 +152,55 @@ impl PromptCounter {
         let Sources { plain, with_tools, special, about: [config, preprocessor] } = sources;
         let images = ImageRule::find(&config, &preprocessor, plain.as_deref().unwrap_or_default());
         let chat = plain
-            .map(|plain| {
-                Ok(Chat {
-                    bytes: plain.len(),
-                    vllm: Templates::compile(&plain, with_tools.as_deref(), Normalisation::Vllm)?,
-                    llama_cpp: Templates::compile(&plain, with_tools.as_deref(), Normalisation::LlamaCpp)?,
-                })
-            })
+            .map(|plain| Chat::compile(&plain, with_tools.as_deref()))
             .transpose()
             .map_err(|reason| LoadError::Template { path: path.into(), reason })?;
         // Other models have borrowed the marks, but speak of themselves in their templates.
         let is_borrowed = sources_name_others(chat.as_ref().map(|chat| chat.vllm.plain.template.source()));
         let harmony = !is_borrowed && harmony::MARKS.iter().all(|mark| vocabulary.has(mark));
-        let memory = Arc::default();
+        let (vocabulary, memory) = (Arc::new(vocabulary), Arc::default());
         let mut counter = Self { name, vocabulary, nfc, special, chat, harmony, images, memory };
         counter.try_rounds();
         Ok(counter)
+    }
+}
+
+impl PromptCounter {
+    /// The same vocabulary with another template, and one for requests with tools, as a server was started with.
+    ///
+    /// # Errors
+    /// What is wrong with a template, with the line.
+    pub fn with_template(&self, source: &str, with_tools: Option<&str>) -> Result<Self, LoadError> {
+        let chat = Chat::compile(source, with_tools)
+            .map_err(|reason| LoadError::Template { path: PathBuf::from(&self.name), reason })?;
+        let mut counter = Self {
+            name: self.name.clone(),
+            vocabulary: self.vocabulary.clone(),
+            nfc: self.nfc,
+            special: self.special.clone(),
+            chat: Some(chat),
+            harmony: self.harmony,
+            images: self.images,
+            memory: Arc::default(),
+        };
+        counter.try_rounds();
+        Ok(counter)
+    }
+
+    /// Whether this is its template, whatever white space stands at the end.
+    pub fn has_template(&self, source: &str) -> bool {
+        let own = self.chat.as_ref().map(|chat| chat.vllm.plain.template.source());
+        own.is_some_and(|own| own.trim_end() == source.trim_end())
+    }
+}
+
+impl Chat {
+    fn compile(plain: &str, with_tools: Option<&str>) -> Result<Self, String> {
+        Ok(Self {
+            bytes: plain.len(),
+            vllm: Templates::compile(plain, with_tools, Normalisation::Vllm)?,
+            llama_cpp: Templates::compile(plain, with_tools, Normalisation::LlamaCpp)?,
+        })
     }
 }
 

@@ -314,3 +314,12 @@ fn a_template_in_the_request_is_no_exact_count() {
         assert!(!counter.count_chat(&request(&body), Vllm).unwrap().is_exact(), "{name}");
     }
 }
+
+#[test]
+fn a_server_with_another_template_is_counted_with_that() {
+    let counter = with_template("running", PLAIN);
+    assert!(counter.has_template(&format!("{PLAIN}\n")) && !counter.has_template("{{ 1 }}"));
+    let running = counter.with_template("{% for m in messages %}<|im_end|>{% endfor %}", None).unwrap();
+    assert_eq!(running.count_chat(&request(&user("a long text")), LlamaCpp), Ok(TokenCount::Exact(1)));
+    assert!(counter.with_template("{% if %}", None).is_err());
+}

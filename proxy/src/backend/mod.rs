@@ -37,7 +37,7 @@ use self::client::{ClientError, Connect, Reply};
 use self::open::{OpenRequests, Witnessed};
 pub(crate) use self::open::{Place, Work};
 use self::presence::Attended;
-pub(crate) use self::probe::{Found, Load};
+pub(crate) use self::probe::{ChatTemplate, Found, Load};
 use self::pulse::Pulse;
 use crate::admission::Permit;
 use crate::cliffs::{CliffMaps, Owner};
@@ -130,6 +130,11 @@ impl Backend {
     /// What probing has found.
     pub(crate) fn found(&self) -> Found {
         self.found.read().clone()
+    }
+
+    /// The chat template that it runs, where it tells.
+    pub(crate) fn chat_template(&self) -> Option<ChatTemplate> {
+        self.found.read().chat_template.clone()
     }
 
     /// How busy it is, by its own account.

@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use switchback_parsers::chunk::Dialect;
-use switchback_parsers::prompt::{self, Normalisation, PromptCounter, TokenCount};
+use switchback_parsers::prompt::{self, CountError, Normalisation, PromptCounter, TokenCount};
 use switchback_parsers::request::ChatRequest;
 
 use super::serve::{find, load};
@@ -47,7 +47,7 @@ pub(super) async fn run(file: Option<PathBuf>, args: &CountArgs) -> Result<(), F
     let model = config.as_ref().and_then(|config| model_of(config, &request));
     let configured = model.and_then(|model| model.tokenizer.clone());
     let path = args.tokenizer.clone().or(configured);
-    let counter = path.as_deref().map(PromptCounter::load).transpose()?;
+    let counter = path.as_deref().map(PromptCounter::load).transpose()?.map(Arc::new);
     let mut report = match &counter {
         Some(counter) => counted(counter, path.as_deref().unwrap_or(Path::new("")), &request)?,
         None => bounded(&request),
@@ -68,7 +68,7 @@ pub(super) async fn run(file: Option<PathBuf>, args: &CountArgs) -> Result<(), F
 async fn backends(
     config: Config,
     positions: Option<Vec<usize>>,
-    counter: Option<&PromptCounter>,
+    counter: Option<&Arc<PromptCounter>>,
     request: &ChatRequest,
     live: bool,
 ) -> Value {
@@ -79,6 +79,9 @@ async fn backends(
     let all = (0..app.fleet.all().len()).collect::<Vec<usize>>();
     let mut told = Vec::new();
     for backend in app.fleet.at(&positions.unwrap_or(all)) {
+        let template = backend.chat_template();
+        let counter =
+            counter.and_then(|counter| app.vocabularies.running().counter(counter, template.as_ref()));
         let ours = counter.map(|counter| counter.count_chat(request, normalisation(backend.engine())));
         let ours = ours.map(|count| count.map_or_else(|error| error.to_string(), |count| count.to_string()));
         let mut one =
@@ -141,6 +144,12 @@ fn counted(counter: &PromptCounter, path: &Path, request: &ChatRequest) -> anyho
     };
     let count = match counted(first.1) {
         Ok(count) => count,
+        Err(CountError::NoTemplate) => {
+            let mut report = bounded(request);
+            report["how"] =
+                json!(format!("bounds from the bytes: no chat template ({})", counter.describe()));
+            return Ok(report);
+        }
         Err(error) => bail!("{} would refuse it: {error}", first.0),
     };
     let messages: Vec<Value> = request

@@ -7,13 +7,54 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use switchback_parsers::prompt::PromptCounter;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+use crate::backend::ChatTemplate;
 use crate::config::Model;
 
 /// A vocabulary that is being loaded.
 type Loading = watch::Receiver<Loaded>;
+
+/// Counters with templates that servers run and the model's files do not have, the latest few. Making one takes some milliseconds.
+#[derive(Debug, Default)]
+pub(crate) struct Running(Mutex<Vec<Variant>>);
+
+/// How many of them are kept.
+const VARIANTS: usize = 16;
+
+/// A counter, another template, and the counter that has that; none if the template is not understood.
+type Variant = (Arc<PromptCounter>, ChatTemplate, Option<Arc<PromptCounter>>);
+
+impl Running {
+    /// The counter for a server that runs `template`: `own`, unless it is another one. It may block.
+    pub(crate) fn counter(
+        &self,
+        own: &Arc<PromptCounter>,
+        template: Option<&ChatTemplate>,
+    ) -> Option<Arc<PromptCounter>> {
+        let Some(template) = template.filter(|template| !own.has_template(&template.source)) else {
+            return Some(own.clone());
+        };
+        let is_it = |known: &&Variant| Arc::ptr_eq(&known.0, own) && known.1 == *template;
+        let known = self.0.lock().iter().find(is_it).map(|known| known.2.clone());
+        if let Some(known) = known {
+            return known;
+        }
+        let made = own.with_template(&template.source, template.with_tools.as_deref());
+        if let Err(error) = &made {
+            tracing::warn!(%error, "the template that a backend runs is not understood: it is asked to count");
+        }
+        let made = made.ok().map(Arc::new);
+        let mut all = self.0.lock();
+        if all.len() >= VARIANTS {
+            all.remove(0);
+        }
+        all.push((own.clone(), template.clone(), made.clone()));
+        made
+    }
+}
 
 #[derive(Clone, Debug)]
 enum Loaded {
@@ -29,13 +70,14 @@ pub(crate) struct Vocabularies {
     by_model: Vec<Option<Loading>>,
     /// As many counts at a time as leave a core to the streams.
     places: Arc<Semaphore>,
+    running: Arc<Running>,
 }
 
 impl Default for Vocabularies {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let places = Arc::new(Semaphore::new(cores.saturating_sub(1).max(1)));
-        Self { by_path: HashMap::new(), by_model: Vec::new(), places }
+        Self { by_path: HashMap::new(), by_model: Vec::new(), places, running: Arc::default() }
     }
 }
 
@@ -65,6 +107,11 @@ impl Vocabularies {
             Loaded::Done(counter) => counter.clone(),
             Loaded::NotYet => None,
         }
+    }
+
+    /// Counters for templates that differ from the files'.
+    pub(crate) fn running(&self) -> &Arc<Running> {
+        &self.running
     }
 
     /// Takes a place for one count; it is free again when the permit is dropped.

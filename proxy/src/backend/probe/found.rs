@@ -3,6 +3,8 @@
 //! Every field but the names is optional, and `None` means that the backend did not tell, never that it has none. Nothing
 //! here is guessed: what a default of an engine suggests, but no answer says, stays open.
 
+use std::sync::Arc;
+
 use switchback_parsers::diagnosis::Engine;
 use switchback_parsers::needs::Need;
 
@@ -49,6 +51,8 @@ pub(crate) struct Found {
     pub(crate) family: Option<&'static str>,
     /// What the chat template can do: llama.cpp `/props` `chat_template_caps`.
     pub(crate) template: Option<TemplateCaps>,
+    /// The chat template that it runs: llama.cpp, ik_llama `/props` `chat_template`. It need not be that of the model's files.
+    pub(crate) chat_template: Option<ChatTemplate>,
     /// What its chat template cannot read, by what it refused to render: vLLM, SGLang `/tokenize`; llama.cpp, ik_llama
     /// `/apply-template`.
     pub(crate) needs: Option<Vec<Need>>,
@@ -81,12 +85,21 @@ impl Found {
             tool_parser: self.tool_parser.or(earlier.tool_parser),
             family: self.family.or(earlier.family),
             template: self.template.or(earlier.template),
+            chat_template: self.chat_template.or(earlier.chat_template),
             needs: self.needs.or(earlier.needs),
             reasoning: self.reasoning.or(earlier.reasoning),
             images: self.images.or(earlier.images),
             counting: self.counting.or(earlier.counting),
         }
     }
+}
+
+/// A chat template as a server runs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ChatTemplate {
+    pub(crate) source: Arc<str>,
+    /// Another one for requests with tools.
+    pub(crate) with_tools: Option<Arc<str>>,
 }
 
 /// What a chat template can do. One that does not know tools drops them from the prompt without a word.

@@ -3,11 +3,13 @@
 //! Must never ask `/slots` or `/metrics` of a backend that is not doubted: they go through the queue of the computing thread,
 //! and in older builds wait for a whole batch. Sources: llama.cpp build 11434 (`server-context.cpp`), ik_llama.cpp (`examples/server/server.cpp`).
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use switchback_parsers::tool_call::family_of_template;
 
 use super::ask::Ask;
-use super::found::{Found, Load, ReasoningField, TemplateCaps};
+use super::found::{ChatTemplate, Found, Load, ReasoningField, TemplateCaps};
 use super::list::text;
 
 /// Fills in what the server tells of itself.
@@ -37,6 +39,9 @@ fn read(props: &Value, is_ik: bool, found: &mut Found) {
     found.slots = positive(props.get("total_slots"));
     found.images = props.pointer("/modalities/vision").and_then(Value::as_bool);
     found.template = props.get("chat_template_caps").and_then(template);
+    let source = |name: &str| text(props, name).filter(|source| !source.is_empty()).map(Arc::from);
+    found.chat_template = source("chat_template")
+        .map(|plain| ChatTemplate { source: plain, with_tools: source("chat_template_tool_use") });
     // A parser is derived from the template; one that knows no tools drops them.
     found.tool_parser = found.template.map(|template| template.tools);
     let written = ["chat_template_tool_use", "chat_template"].into_iter().filter_map(|key| text(props, key));

@@ -28,7 +28,7 @@ use switchback_policies::facts::BackendState;
 use switchback_policies::health::Health;
 use tokio::time::Instant;
 
-pub(crate) use self::found::{Found, Load};
+pub(crate) use self::found::{ChatTemplate, Found, Load};
 
 use super::Backend;
 use ask::Ask;

@@ -19,6 +19,22 @@ pub(super) async fn tell(app: &App, at: usize, model: &Model) {
     let Some(counter) = app.vocabularies.get(Some(at)) else { return };
     let Ok(sample) = ChatRequest::parse(Bytes::from_static(SAMPLE)) else { return };
     for backend in app.fleet.at(&model.backends) {
+        let found = backend.chat_template();
+        if found.as_ref().is_some_and(|template| !counter.has_template(&template.source)) {
+            say(format_args!(
+                "{} at {}: runs another chat template than the tokenizer's files have: prompts are counted with the one that it runs",
+                model.name,
+                backend.name()
+            ));
+        }
+        let Some(counter) = app.vocabularies.running().counter(&counter, found.as_ref()) else {
+            say(format_args!(
+                "{} at {}: caution: that template is not understood; the backend is asked to count",
+                model.name,
+                backend.name()
+            ));
+            continue;
+        };
         let Some(theirs) = by_backend(&backend, Some(Dialect::Chat), &sample).await else { continue };
         let whose = format!("{} at {}", model.name, backend.name());
         match counter.count_chat(&sample, normalisation(backend.engine())) {

@@ -4,7 +4,7 @@ use switchback_parsers::diagnosis::Engine;
 use switchback_parsers::needs::Need;
 use switchback_policies::facts::BackendState;
 
-use super::super::found::{Counting, Found, Load, ReasoningField, TemplateCaps};
+use super::super::found::{ChatTemplate, Counting, Found, Load, ReasoningField, TemplateCaps};
 use super::{Page, Site, TIMEOUT, ik_llama, llama_cpp, lm_studio, ollama, sglang, tgi, vllm};
 
 fn names(names: &[&str]) -> Vec<String> {
@@ -95,6 +95,8 @@ async fn llama_cpp_tells_the_window_of_a_slot_and_what_its_template_can() {
     assert_eq!(state, BackendState::Up);
     let template =
         TemplateCaps { tools: false, tool_calls: false, parallel_tool_calls: false, system_role: true };
+    let source = found.chat_template.as_ref().map(|template| template.source.clone()).unwrap_or_default();
+    assert!(source.starts_with("{% for message in messages %}"), "{source}");
     assert_eq!(
         found,
         Found {
@@ -106,6 +108,7 @@ async fn llama_cpp_tells_the_window_of_a_slot_and_what_its_template_can() {
             pool: Some(1024),
             tool_parser: Some(false),
             template: Some(template),
+            chat_template: Some(ChatTemplate { source, with_tools: None }),
             reasoning: Some(ReasoningField::ReasoningContent),
             images: Some(false),
             counting: Some(Counting::InputTokens),
