@@ -160,15 +160,15 @@ async fn stream(proxy: std::net::SocketAddr, start: Instant, arrivals: Arrivals)
             return Ok(());
         }
         let now = Instant::now();
-        let text = String::from_utf8_lossy(&unread).into_owned();
+        let Some(end) = unread.iter().rposition(|byte| *byte == b'\n') else { continue };
+        let lines: Vec<u8> = unread.drain(..=end).collect();
+        let text = std::str::from_utf8(&lines).context("a chunk is no text")?;
         for written in text.split("\"content\":\"@").skip(1) {
             if let Some(micros) = written.split_once('@').and_then(|(micros, _)| micros.parse().ok()) {
                 let sent = start + Duration::from_micros(micros);
                 arrivals.lock().push((now, now.saturating_duration_since(sent)));
             }
         }
-        // A chunk that is cut in two is left out.
-        unread.clear();
     }
 }
 
