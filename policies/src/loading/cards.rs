@@ -185,6 +185,16 @@ impl Cards {
             || self.spots.iter().any(|spot| spot.leaving.is_some())
     }
 
+    /// How long until time alone lets somebody go for who is wished for.
+    #[must_use]
+    pub fn changes_in(&self, now: Duration) -> Option<Duration> {
+        let stays = self.targets(now).into_iter().flat_map(|target| {
+            let victims = self.victims(target);
+            victims.map(move |victim| self.stays(victim, target, self.in_use(victim), now))
+        });
+        stays.filter(|stays| !stays.is_zero()).min()
+    }
+
     /// What a backend has to offer to a request that arrives now.
     #[must_use]
     pub fn offer(&self, backend: Index, may_swap: bool, now: Duration) -> Offer {

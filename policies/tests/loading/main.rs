@@ -90,8 +90,10 @@ fn one_that_is_in_use_stays_for_its_time_and_then_goes_although_it_is_used() {
 #[test]
 fn one_that_nobody_has_used_for_as_long_as_a_load_takes_goes_at_once() {
     let mut cards = one_card();
+    assert_eq!(cards.changes_in(seconds(50)), None);
     cards.wish(Ticket(1), 1, true, seconds(59)).unwrap();
     assert_eq!(cards.next(seconds(59)), None);
+    assert_eq!(cards.changes_in(seconds(59)), Some(seconds(1)));
     assert_eq!(cards.next(seconds(60)), load(1, &[0]), "idle for the 60 s of the rules");
     cards.done(Ended::Loaded, seconds(65));
     // It loads within 5 s, so an unused one goes after 5 s.

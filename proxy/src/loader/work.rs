@@ -40,9 +40,16 @@ impl Inner {
                 look = true;
                 continue;
             }
-            let pause = if self.cards.lock().is_waited_for() { AGAIN } else { self.probe.interval };
+            let (waited_for, changes) = {
+                let cards = self.cards.lock();
+                (cards.is_waited_for(), cards.changes_in(self.now()))
+            };
+            let pause = if waited_for { AGAIN } else { self.probe.interval };
+            // Timers have a grain of a millisecond.
+            let changes = changes.map_or(pause, |changes| changes + Duration::from_millis(1));
             look = tokio::select! {
                 () = tokio::time::sleep_until(last + pause) => true,
+                () = tokio::time::sleep(changes) => false,
                 () = self.bell.notified() => true,
                 () = self.admission.left.notified() => false,
             };
