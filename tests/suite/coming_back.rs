@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::harness::{Answer, Reply, Step, World, ask, ask_stream, delta, role};
+use crate::harness::{Answer, Reply, Step, World, ask, ask_stream, delta, role, words};
 
 const DEAD: &str = r#"data: {"error": {"message": "EngineCore encountered an issue. See stack trace (above) for the root cause.", "type": "InternalServerError", "param": null, "code": 500}}"#;
 
@@ -93,4 +94,35 @@ async fn a_length_that_is_only_guessed_is_no_overflow() {
     world.backend("two").then(Reply::streams(&["Done."]));
     let answer = world.chat(&ask_stream(&"internationalization ".repeat(4_000))).await;
     assert!(answer.body.contains("Done."), "{}", answer.body);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prompt_that_kills_an_engine_after_the_head_was_sent_is_told_as_an_overflow_in_each_dialect() {
+    let long = words(25_000);
+    let chat = json!({ "model": "m", "stream": true, "messages": [{ "role": "user", "content": long }] });
+    let messages = json!({ "model": "m", "stream": true, "max_tokens": 9, "messages": [{ "role": "user", "content": long }] });
+    let responses = json!({ "model": "m", "stream": true, "input": long });
+    for (path, body, event, end) in [
+        ("/v1/chat/completions", chat, "data: {\"error\":", "data: [DONE]\n\n"),
+        ("/v1/messages", messages, "event: error\n", "\n\n"),
+        ("/v1/responses", responses, "event: response.failed\n", "\n\n"),
+    ] {
+        let world = World::new(&[("only", 60_000)], "");
+        world.backend("only").counts(30_000);
+        if path == "/v1/messages" {
+            world.backend("only").then(Reply::json(200, r#"{"input_tokens":30000}"#));
+        }
+        world.backend("only").then(Reply::stream(vec![Step::Pause(Duration::from_secs(60)), Step::Cut]));
+        let answer = world.post(path, &body.to_string()).await;
+        assert_eq!(answer.status, 200, "the head was sent: {}", answer.body);
+        assert!(answer.body.contains(event) && answer.body.ends_with(end), "{path}: {}", answer.body);
+        assert!(answer.body.contains("prompt is too long: "), "{path}: {}", answer.body);
+        assert!(
+            path == "/v1/messages" || answer.body.contains("context_length_exceeded"),
+            "{path}: {}",
+            answer.body
+        );
+        let read = world.backend("only").seen().iter().filter(|seen| !seen.path.contains("count")).count();
+        assert_eq!(read, 1, "{path}");
+    }
 }
