@@ -13,6 +13,7 @@ mod continuing;
 mod copilot;
 mod counting;
 mod cursor;
+mod cutting;
 mod demanding;
 mod errors;
 mod failover;
