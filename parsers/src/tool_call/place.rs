@@ -47,8 +47,8 @@ pub(super) struct Place {
     /// The beginning of this line, and whether the line is longer.
     head: String,
     longer: bool,
-    /// What a longer line opens at its beginning it closes, too.
-    shut: bool,
+    /// What closes the element that a longer line opens at its beginning, until it does.
+    opened: Option<&'static str>,
     /// The last character of this line that is not blank.
     end: char,
     /// The last character said.
@@ -85,7 +85,7 @@ impl Default for Place {
             indent: 0,
             head: String::new(),
             longer: false,
-            shut: false,
+            opened: None,
             end: '\n',
             last: '\n',
             hyphens: 0,
@@ -268,7 +268,7 @@ impl Place {
     fn begin_line(&mut self) {
         self.head.clear();
         (self.start, self.indent, self.ticks, self.hyphens) = (true, 0, false, 0);
-        (self.longer, self.shut, self.end) = (false, false, '\n');
+        (self.longer, self.opened, self.end) = (false, None, '\n');
     }
 
     /// A part of a line.
@@ -311,13 +311,16 @@ impl Place {
         }
         let near = if self.longer { "" } else { window(part, NEAR - self.head.len()) };
         self.head.push_str(near);
-        self.longer |= near.len() < part.len();
-        if self.longer && self.head.trim_start().starts_with('<') && !self.shut {
-            let closes = |closer: &str| {
-                let mut ends = part.match_indices(closer).map(|(at, _)| at + closer.len());
-                ends.any(|end| end > near.len()) || self.ends_comment(part, closer)
-            };
-            self.shut = showing(&self.head).is_some_and(closes);
+        if !self.longer && near.len() < part.len() {
+            self.longer = true;
+            self.opened = showing(&self.head);
+        }
+        let closes = |closer: &str| {
+            let mut ends = part.match_indices(closer).map(|(at, _)| at + closer.len());
+            ends.any(|end| end > near.len()) || self.ends_comment(part, closer)
+        };
+        if self.opened.is_some_and(closes) {
+            self.opened = None;
         }
     }
 
@@ -330,7 +333,9 @@ impl Place {
         if self.fence.is_none() {
             let head = line.trim_start();
             match head.as_bytes().first() {
-                Some(b'<') if self.element.is_none() && !self.shut => self.element = showing(head),
+                Some(b'<') if self.element.is_none() => {
+                    self.element = if self.longer { self.opened } else { showing(head) };
+                }
                 Some(b'@' | b'd' | b'-') if starts_diff(line) => self.diff = true,
                 _ => {}
             }
