@@ -3,7 +3,7 @@
 //! A request has a [`Shape`]. A death is held against each size of the suspect that nothing as large has survived: nine
 //! tenths of the smallest killer are then the limit. A size that others survived is acquitted, unless a fifth of them died
 //! too: cliffs are ramps, and an engine that somebody stops, or that crashes at any length, proves nothing about length. Below
-//! a floor it takes three. What is learned fades when the backend is restarted on purpose or becomes another version:
+//! a floor it takes three, and tiny ones are never blamed. What is learned fades when the backend is restarted on purpose or becomes another version:
 //! hard, then soft, then forgotten.
 //!
 //! Must never bar a short prompt because a long one died: limits are of shapes, not of backends.
@@ -153,6 +153,10 @@ const THREE: f64 = 2.5;
 /// See [`THREE`].
 const MOST: f64 = 0.75;
 
+/// No number of tokens below this is ever held guilty: no card has its cliff there, such sizes are mostly guesses from bounds, and
+/// whatever kills an engine then would leave it nothing to serve.
+const LEAST: u64 = 4096;
+
 /// Deaths that are remembered in one dimension.
 const MOST_KILLERS: usize = 16;
 
@@ -213,11 +217,11 @@ impl Axis {
         alike.map(|other| other.confidence).sum()
     }
 
-    /// The limit that follows from all deaths. `floor`: see [`Cliffs::died`].
-    fn bound(&self, floor: u64, deaths: u64) -> Option<Bound> {
+    /// The limit that follows from all deaths at `least` so large. `floor`: see [`Cliffs::died`].
+    fn bound(&self, least: u64, floor: u64, deaths: u64) -> Option<Bound> {
         #[expect(clippy::cast_precision_loss, reason = "a handful")]
         let most = deaths as f64 / 2.0;
-        let bounds = self.killers.iter().filter_map(|killer| {
+        let bounds = self.killers.iter().filter(|killer| killer.size >= least).filter_map(|killer| {
             let near = below(killer.size);
             let died = self.died_near(killer.size);
             let share = died / (died + self.survived(killer.size));
@@ -304,7 +308,7 @@ impl Cliffs {
             .filter(|dimension| {
                 *dimension != Dimension::Resident || (shape.running > 1 && shape.largest >= floor)
             })
-            .filter(|dimension| unheard(self, *dimension))
+            .filter(|dimension| shape.size(*dimension) >= LEAST && unheard(self, *dimension))
             .collect();
         let large = tokens.iter().any(|dimension| shape.size(*dimension) >= floor);
         let others = [Dimension::Images, Dimension::Running].into_iter().find(|dimension| {
@@ -342,11 +346,11 @@ impl Cliffs {
     #[must_use]
     pub fn region(&self, floor: u64, explores: bool) -> Region {
         let bounds = Dimension::ALL.map(|dimension| {
-            let floor = match dimension {
-                Dimension::New | Dimension::Accumulated | Dimension::Resident => floor,
-                Dimension::Running | Dimension::Images => u64::MAX,
+            let (least, floor) = match dimension {
+                Dimension::New | Dimension::Accumulated | Dimension::Resident => (LEAST, floor),
+                Dimension::Running | Dimension::Images => (0, u64::MAX),
             };
-            self.axis(dimension).bound(floor, self.deaths)
+            self.axis(dimension).bound(least, floor, self.deaths)
         });
         Region { bounds, explores }
     }

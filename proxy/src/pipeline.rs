@@ -44,7 +44,7 @@ pub(crate) async fn run(app: Arc<App>, call: Call, client: Client, out: Out) {
     let out = out.with(FreeText::of(&call.free_text, client.free_text));
     let mut outcome = Outcome::open(&app, &call);
     outcome.client.clone_from(&client.name);
-    let session = app.sessions.key(&call, client.conversation.as_deref());
+    let session = app.sessions.key(&call, &client);
     let result = match settle(&app, &call, &client, session, &mut outcome, &out).await {
         Ok(plan) => {
             outcome.measured = Some(plan.measured.clone());

@@ -1,7 +1,7 @@
 //! Which conversation a request belongs to, and what is remembered of it.
 //!
 //! The client's own name for it, where its profile knows one; else the system prompt and the first user message, which
-//! stay the same over the turns of most agents. Kept for ten minutes, for a bounded number of
+//! stay the same over the turns of most agents. Never shared between keys, addresses or paths. Kept for ten minutes, for a bounded number of
 //! sessions; the names are hashed with a key of this process, so that nobody can forge another one's.
 
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use moka::sync::Cache;
 use parking_lot::Mutex;
+use switchback_parsers::json::{Kind, Value};
 use switchback_policies::affinity::{Drift, Outline};
 use switchback_policies::session::{Circle, LoopLimit, Session};
 
@@ -49,22 +50,35 @@ impl Sessions {
         Self { hasher: self.hasher.clone(), known: self.known.clone(), limit }
     }
 
-    /// The session's name for this process. `own`: the client's own name for the conversation.
-    pub(crate) fn key(&self, call: &Call, own: Option<&str>) -> u64 {
+    /// The session's name for this process: nobody shares it with another key or address, nor one path with another. Whose
+    /// body says nothing that stays the same over a conversation is alone with its very body.
+    pub(crate) fn key(&self, call: &Call, client: &Client) -> u64 {
         let mut hasher = self.hasher.build_hasher();
-        if let Some(own) = own {
+        (&client.whose, &call.endpoint.path).hash(&mut hasher);
+        if let Some(own) = &client.conversation {
             own.hash(&mut hasher);
             return hasher.finish();
         }
-        let Some(request) = &call.request else { return hasher.finish() };
+        let Some(request) = &call.request else {
+            call.id.hash(&mut hasher);
+            return hasher.finish();
+        };
+        let root = request.root();
         for member in ["system", "instructions"] {
-            request.root().get(member).map_or("", |value| value.raw()).hash(&mut hasher);
+            root.get(member).map_or("", |value| value.raw()).hash(&mut hasher);
         }
-        for message in request.messages() {
-            message.0.raw().hash(&mut hasher);
-            if message.role().as_deref() == Some("user") {
-                break;
+        let turns = ["messages", "input", "prompt"].into_iter().find_map(|member| root.get(member));
+        match turns {
+            Some(turns) if turns.kind() == Kind::Array => {
+                for turn in turns.elements() {
+                    turn.raw().hash(&mut hasher);
+                    if turn.get("role").and_then(Value::as_str).as_deref() == Some("user") {
+                        break;
+                    }
+                }
             }
+            Some(text) => text.raw().hash(&mut hasher),
+            None => request.body().hash(&mut hasher),
         }
         hasher.finish()
     }

@@ -63,7 +63,7 @@ pub(super) async fn run(file: Option<PathBuf>, args: ExplainArgs) -> Result<(), 
         None => identify(&app.config, &call, None),
     };
     tell_client(&client);
-    let session = app.sessions.key(&call, client.conversation.as_deref());
+    let session = app.sessions.key(&call, &client);
     let arrival = app.sessions.arrive(session, app.now());
     match plan(&app, &call, &client, session, arrival).await {
         Ok(plan) => tell_plan(&plan),
