@@ -53,6 +53,27 @@ async fn a_conversation_that_fails_again_and_again_is_stopped_with_an_error_that
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_failing_request_stops_no_other_one_of_another_dialect_or_body() {
+    let world = World::new(&[("b", 8000)], "[answer]\noverflow_loop = { count = 2, within = \"60s\" }\n");
+    let asks = |text: &str| format!(r#"{{"model":"m","input":"{text}"}}"#);
+    for _ in 0..2 {
+        world.backend("b").then(Reply::json(500, r#"{"error":{"message":"something odd","code":500}}"#));
+        assert_eq!(world.post("/v1/responses", &asks("this fails")).await.status, 502);
+    }
+    let stopped = world.post("/v1/responses", &asks("this fails")).await;
+    assert_eq!(stopped.error()["code"], "failure_loop");
+    for (path, body) in [
+        ("/v1/responses", asks("another")),
+        ("/v1/embeddings", asks("this fails")),
+        ("/v1/completions", r#"{"model":"m","prompt":"this fails"}"#.to_owned()),
+    ] {
+        world.backend("b").then(Reply::json(200, r#"{"object":"response","status":"completed","output":[],"data":[],"choices":[{"index":0,"text":"fine","finish_reason":"stop"}]}"#));
+        let answer = world.post(path, &body).await;
+        assert!(!answer.body.contains("failure_loop"), "{path}: {}", answer.body);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn answers_that_are_cut_count_as_failures_until_one_is_whole() {
     let world = World::new(&[("b", 8000)], "[answer]\noverflow_loop = { count = 2, within = \"600s\" }\n");
     let cut = || Reply::stream(vec![role(), delta("half"), Step::Cut]);

@@ -49,6 +49,15 @@ fn a_conversation_that_died_of_its_length_bars_no_first_turn_that_was_survived_b
 }
 
 #[test]
+fn tiny_prompts_are_never_blamed_however_often_the_engine_dies_on_them() {
+    let mut cliffs = Cliffs::default();
+    for at in 0..10 {
+        cliffs.died(&first(976), at, FLOOR);
+    }
+    assert!(cliffs.region(FLOOR, false).beyond(&first(30_000)).is_none());
+}
+
+#[test]
 fn a_death_of_what_was_survived_many_times_teaches_nothing_about_length() {
     let mut cliffs = Cliffs::default();
     for _ in 0..20 {
