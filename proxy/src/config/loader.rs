@@ -173,7 +173,7 @@ pub(crate) enum Way {
 pub(crate) struct Commands {
     /// Starts it: returns when that is under way, or is the server itself and stays.
     pub(crate) start: Vec<String>,
-    /// Stops it; `None`: a server that stays is ended, anything else is left to the other's start.
+    /// Stops it; `None`: a server that the proxy has started and that stays is ended, any other is not touched.
     pub(crate) stop: Option<Vec<String>>,
     /// Ends with 0 if it is there; `None`: the probe tells.
     pub(crate) check: Option<Vec<String>>,
@@ -338,6 +338,16 @@ pub(super) fn together(loader: &Loader, backends: &[Backend], complaints: &mut V
         );
     }
     for (nth, (backend, load)) in loaded().enumerate() {
+        if load.time > loader.rules.wait {
+            complaints.push(format!(
+                "[loader] wait: {} s is less than the {} s that {} is expected to take, so nobody could wait for it\nhint: a longer wait, \
+                 or load.time of that backend if it is faster ({} s unless it is said)",
+                loader.rules.wait.as_secs(),
+                load.time.as_secs(),
+                backend.name,
+                LOAD_TIME.as_secs()
+            ));
+        }
         let same_place =
             |other: &Backend| other.authority == backend.authority && other.prefix == backend.prefix;
         if let Driver::LlamaSwap(service) = &loader.driver

@@ -96,6 +96,9 @@ impl Command {
             return Err(Trouble::new(said, format!("there is no program {program}")).before());
         }
         for victim in &job.stop {
+            self.can_stop(*victim).await?;
+        }
+        for victim in &job.stop {
             self.stop(*victim, until).await?;
         }
         // One that was there and hangs may still hold memory.
@@ -146,6 +149,21 @@ impl Command {
         }
     }
 
+    /// Whether there is a way to take it away: two that do not fit at a time are never there together.
+    async fn can_stop(&self, victim: Index) -> Result<(), Trouble> {
+        let backend = &self.backends[victim];
+        let has_command = self.commands(victim).is_some_and(|commands| commands.stop.is_some());
+        let own = self.started(victim).is_some_and(|process| process.has_ended().is_none());
+        if has_command || own || !backend.listens().await {
+            return Ok(());
+        }
+        let said = format!(
+            "{} is in its place and there is no way to stop that one: see load.stop in its [[backend]]",
+            backend.name()
+        );
+        Err(Trouble::new(said, "the proxy has not started it, or it went into the background").before())
+    }
+
     async fn stop(&self, victim: Index, until: Instant) -> Result<(), Trouble> {
         let until = until.min(Instant::now() + STOP);
         let backend = &self.backends[victim];
@@ -155,12 +173,7 @@ impl Command {
                 Trouble::new(format!("{} could not be stopped for it", backend.name()), detail)
             })?;
         }
-        let own = self.started(victim).is_some_and(|process| process.has_ended().is_none());
         self.end(victim).await;
-        if stop.is_none() && !own {
-            // Whoever starts the next one takes this one down, or it was started by hand.
-            return Ok(());
-        }
         while backend.listens().await {
             if Instant::now() >= until {
                 let text = format!("{} was stopped for it and is still there", backend.name());

@@ -10,16 +10,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Bytes of output that are kept.
 const TAIL: usize = 4 << 10;
 
 /// Between the request to stop and the end by force.
 const GRACE: Duration = Duration::from_secs(20);
+
+/// The same for what outlives the program itself. Short, since what nobody waits for may be there without being alive.
+const LEFT_BEHIND: Duration = Duration::from_secs(2);
 
 /// Whether a program is where it is looked for.
 pub(crate) fn program_is_there(program: &str) -> bool {
@@ -87,12 +91,22 @@ impl Process {
         self.signal(Signal::TERM);
     }
 
-    /// The same, and ends it by force if it does not.
+    /// The same, and ends it by force if it does not, also what the program has left behind.
     pub(super) async fn stop(&self) {
         self.terminate();
         if tokio::time::timeout(GRACE, self.end()).await.is_err() {
             self.signal(Signal::KILL);
             let _ = self.end().await;
+        }
+        let Some(group) = self.group else { return };
+        // As long as one of the group is left, its number is nobody else's.
+        let left = || test_kill_process_group(group).is_ok();
+        let until = Instant::now() + LEFT_BEHIND;
+        while left() && Instant::now() < until {
+            tokio::time::sleep(LEFT_BEHIND / 40).await;
+        }
+        if left() {
+            let _ = kill_process_group(group, Signal::KILL);
         }
     }
 
@@ -170,6 +184,22 @@ mod tests {
         assert!(rustix::process::test_kill_process(child).is_ok());
         process.stop().await;
         // It is its parent's parent that has to take note of its end.
+        while rustix::process::test_kill_process(child).is_ok() && !is_zombie(child) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn what_outlives_the_program_and_does_not_listen_is_ended_by_force() {
+        let deaf = "(trap '' TERM; echo $(exec sh -c 'echo $PPID'); while :; do sleep 1; done) & wait";
+        let process = Process::start(&words(&["sh", "-c", deaf]), &[]).unwrap();
+        let child = loop {
+            match process.tail().parse::<i32>() {
+                Ok(child) => break Pid::from_raw(child).unwrap(),
+                Err(_) => tokio::task::yield_now().await,
+            }
+        };
+        process.stop().await;
         while rustix::process::test_kill_process(child).is_ok() && !is_zombie(child) {
             tokio::task::yield_now().await;
         }

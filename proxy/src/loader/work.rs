@@ -20,6 +20,8 @@ const SOON: Duration = Duration::from_millis(50);
 
 impl Inner {
     pub(super) async fn run(self: Arc<Self>) {
+        // Where all are is known only after a load that a former configuration has begun.
+        drop(self.processes.turn.lock().await);
         let mut failing = false;
         let mut last = Instant::now();
         let mut look = true;
