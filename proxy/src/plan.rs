@@ -109,8 +109,13 @@ pub(crate) async fn plan(
         output,
         output_floor: budget::floor(output, agent, client.no_limit_at, client.min_output)
             .filter(|_| client.follows(RequestRule::RaiseOutput)),
-        room_to_think: budget::room_to_think(output, agent, client.is_known, client.thinking_output)
-            .filter(|_| client.follows(RequestRule::RoomToThink)),
+        room_to_think: budget::room_to_think(
+            output.or(client.default_output),
+            agent,
+            client.is_known,
+            client.thinking_output,
+        )
+        .filter(|_| client.follows(RequestRule::RoomToThink)),
         output_if_absent: client.default_output.filter(|_| call.endpoint.dialect.is_some()),
         thinks: call.request.as_deref().and_then(facts::thinks),
         streams_required: call.stream && call.request.as_deref().is_some_and(facts::requires_call),

@@ -58,6 +58,28 @@ pub(crate) fn bodies(backend: &Backend) -> Vec<Value> {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_that_is_demanded_of_a_vllm_without_a_tool_parser_is_asked_for_as_json_and_arrives_as_a_call()
+{
+    let text = "[[backend]]\nname = \"b\"\nurl = \"http://b\"\nengine = \"vllm\"\nwindow = 8000\nmodel = \"m\"\ntool_parser = false\n";
+    let written = r#"{"name": "read_file", "arguments": {"path": "src/a<b>.rs", "lines": 20}}"#;
+    let named = json!({ "type": "function", "function": { "name": "read_file" } });
+    for choice in [json!("required"), named] {
+        for stream in [false, true] {
+            let world = World::configured(text);
+            world.backend("b").then(reply(written, "stop", stream));
+            let answer = ask(&world, stream, json!({ "tool_choice": choice })).await;
+            assert_eq!(calls(&answer), good_call(), "{}", answer.body);
+            let [sent] = bodies(world.backend("b")).try_into().expect("one request");
+            assert_eq!(sent["tool_choice"], "none");
+            assert_eq!(sent["response_format"]["type"], "json_schema");
+            assert!(
+                answer.header("x-switchback-adjusted").contains("the demanded call is asked for as JSON")
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_model_is_told_once_what_is_wrong_with_a_call_and_the_client_sees_only_the_second() {
     for stream in [false, true] {
         let world = wishing("invalid_calls = \"ask-again\"");

@@ -57,6 +57,16 @@ async fn a_thinking_model_gets_room_to_answer_and_a_probe_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_sends_no_limit_gets_no_less_room_to_think_than_who_sends_one() {
+    let world = world(
+        "engine = \"vllm\"\nwindow = 30000\nthinks = true",
+        "[[client]]\nname = \"all\"\nthinking_output = 3000\ndefault_output = 500\n",
+    );
+    assert_eq!(sent(&world, json!({})).await.0["max_tokens"], 3000);
+    assert_eq!(sent(&world, json!({ "max_tokens": 100 })).await.0["max_tokens"], 3000);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_known_agent_gets_8192_tokens_of_a_model_that_thinks_and_others_what_they_ask_for() {
     let world = world("engine = \"vllm\"\nwindow = 30000\nthinks = true", "");
     let ask = async |agent: &str| {

@@ -76,6 +76,11 @@ pub(super) fn check(
             "drop: {place} is no place of a request\nhint: e.g. \"/store\" or \"/tools/*/function/strict\""
         ));
     }
+    for place in written.drop.iter().filter(|place| ["/", "/model", "/messages"].contains(&place.as_str())) {
+        complain(format!(
+            "drop: without {place} nothing would be left to ask\nhint: name the member that is refused"
+        ));
+    }
     let needs = |need| written.needs.iter().flatten().any(|own| *own == need);
     if needs(Need::SystemFirst) && needs(Need::LateSystemAsUser) {
         complain("needs: system-first and late-system-as-user are two ways of the same; take one".to_owned());

@@ -2,6 +2,7 @@
 //!
 //! All else leaves byte for byte. A rule that the request gives no place for changes nothing.
 
+mod constrain;
 mod drop;
 mod engine;
 mod rules;
@@ -19,9 +20,11 @@ use switchback_parsers::history;
 use switchback_parsers::json::Value;
 use switchback_parsers::needs::{self, Need};
 use switchback_parsers::request::ChatRequest;
+use switchback_parsers::tool_call::{Options, ToolChoice};
 use switchback_policies::client::KeepAlive;
 use switchback_policies::decision::{Choice, Rule};
 
+pub(crate) use self::constrain::constrained;
 pub(crate) use self::rules::{RequestRule, Switch};
 pub(crate) use self::volatile::BILLING;
 pub(crate) use self::without::without;
@@ -161,6 +164,14 @@ pub(crate) fn write(
         changes.make("calls read here, so tool_choice sent as none", |edits| {
             edits.set(root, "tool_choice", "\"none\"");
         });
+    } else if calls_read_here
+        && is_on(RequestRule::NoParser)
+        && let Some(named) = demanded(request)
+    {
+        // It refuses these, too; an answer that can be nothing but such a call is what they ask for.
+        changes.make("calls read here, so the demanded call is asked for as JSON", |edits| {
+            constrained(request, named.as_deref(), &backend.config.drop_schema_keywords, edits);
+        });
     }
     let mut needs = backend.needs();
     needs.retain(|need| !client.rules_off.contains(&Switch::Need(*need)));
@@ -264,6 +275,16 @@ fn is_auto(request: &ChatRequest) -> bool {
         |word| word == "auto",
     );
     left_open && request.tools().next().is_some()
+}
+
+/// Whether the client demands a call, and of which tool if it names one.
+fn demanded(request: &ChatRequest) -> Option<Option<String>> {
+    request.tools().next()?;
+    match Options::of(request).tool_choice {
+        ToolChoice::Required => Some(None),
+        ToolChoice::Named(name) => Some(Some(name)),
+        ToolChoice::Auto | ToolChoice::None => None,
+    }
 }
 
 /// Under whichever names the client has set a limit.
