@@ -53,6 +53,17 @@ fn a_prompt_that_fills_the_window_does_not_fit_since_nothing_could_be_answered()
 }
 
 #[test]
+fn a_large_output_limit_is_no_promise_of_a_long_answer() {
+    let ends = |output: u64| {
+        let decision =
+            decide(&RequestFacts { output: Some(output), ..request(900) }, &fleet()[1..], SETTINGS);
+        decision.choices[0].candidate.finish
+    };
+    assert!(ends(200) < ends(2000));
+    assert!((ends(2000) - ends(32_000)).abs() < 1e-9, "{} {}", ends(2000), ends(32_000));
+}
+
+#[test]
 fn an_output_that_fits_whole_is_worth_more_than_the_operators_order() {
     let with_output = RequestFacts { output: Some(32_000), ..request(5000) };
     check(&fleet(), with_output, &["dual", "llama", "single"]);

@@ -106,8 +106,8 @@ fn a_value_is_what_stands_between_its_delimiters_in_every_family() {
 
 #[test]
 fn no_beginning_of_a_call_runs_anything_else_than_the_call() {
-    for text in forms("rm -rf /tmp/x") {
-        let whole = json!([["write_file", {"path": "a", "content": "rm -rf /tmp/x"}]]);
+    for text in forms("rm -rf /srv/x") {
+        let whole = json!([["write_file", {"path": "a", "content": "rm -rf /srv/x"}]]);
         for at in (1..=text.len()).filter(|at| text.is_char_boundary(*at)) {
             for finish in ["stop", "length"] {
                 let text = format!("Let me.\n{}", &text[..at]);

@@ -198,6 +198,16 @@ impl Gate {
     }
 
     fn admit_all(&mut self, now: Duration, answers: &mut Vec<(Ticket, Answer)>) {
+        if !self.rules.enabled {
+            // It was switched off while they waited.
+            for waiter in std::mem::take(&mut self.waiting) {
+                let grant = Grant { offer: 0, waited: waiter.waited(now), broken: None };
+                self.start(waiter.ticket, &waiter.ask, grant, now);
+                self.shares.waits_no_more(waiter.ask.client, now);
+                answers.push((waiter.ticket, Ok(grant)));
+            }
+            return;
+        }
         while let Some(Next { at, grant }) = self.next(now) {
             let waiter = self.waiting.remove(at);
             self.start(waiter.ticket, &waiter.ask, grant, now);

@@ -28,6 +28,10 @@ pub(super) struct Times {
     pub(super) finish: f64,
 }
 
+/// Tokens of an answer that are counted as time at the most. A limit says what may come, seldom what comes: taken at its word,
+/// one request for 32,000 would have everybody else refused for a wait of ten minutes.
+const COMES: u64 = 2000;
+
 /// A conversation's home has read most of the prompt before.
 pub(super) fn times(request: &RequestFacts, index: BackendIndex, backend: &BackendFacts) -> Times {
     let speed = backend.speed.unwrap_or(Speed::USUAL);
@@ -38,7 +42,8 @@ pub(super) fn times(request: &RequestFacts, index: BackendIndex, backend: &Backe
     let prompt = request.prompt.expected();
     let prefill = speed.prefill(cached, prompt);
     // Decode is as slow as its whole context makes it. What a window would cut off does not make a backend faster.
-    let whole = speed.seconds(prompt, request.expected_output()) - speed.prefill(0, prompt);
+    let output = request.expected_output().min(COMES);
+    let whole = speed.seconds(prompt, output) - speed.prefill(0, prompt);
     Times { wait, prefill, finish: wait + prefill + whole }
 }
 

@@ -35,6 +35,15 @@ fn a_large_prefill_waits_for_the_gap_between_live_streams() {
 }
 
 #[test]
+fn who_waits_when_admission_is_switched_off_goes_on() {
+    let mut desk = chatting();
+    let long = desk.asks(agent(on("dual", 80.0, 90.0)));
+    desk.under(Rules { enabled: false, ..Rules::default() });
+    desk.until(1.0);
+    assert_eq!(desk.grant(long).waited, Duration::from_secs(1));
+}
+
+#[test]
 fn after_its_time_a_large_prefill_goes_and_says_what_others_lose() {
     let mut desk = chatting();
     let long = desk.asks(agent(on("dual", 80.0, 90.0)));

@@ -32,6 +32,10 @@ impl Desk {
         Duration::from_secs_f64(self.now)
     }
 
+    pub(crate) fn under(&mut self, rules: Rules) {
+        self.gate.set_rules(rules);
+    }
+
     pub(crate) fn apply(&mut self, event: Event) {
         let told = self.gate.apply(event, self.time());
         self.told.extend(told);
