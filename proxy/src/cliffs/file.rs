@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use switchback_policies::cliff::{Axis, Cliffs, Dimension, Killer, first_of, step};
 
@@ -83,20 +84,26 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// The maps in a file; none if there is no file.
-pub(crate) fn read(path: &Path) -> Result<Maps, FileError> {
+/// What stands in a file of at most `longest` bytes; `None`: there is no file.
+pub(super) fn load<T: DeserializeOwned>(path: &Path, longest: u64) -> Result<Option<T>, FileError> {
     let unreadable = |source| FileError::Unreadable { path: path.to_owned(), source };
     let senseless = |problem: String| FileError::Senseless { path: path.to_owned(), problem };
     match std::fs::metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Maps::new()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unreadable(error)),
-        Ok(meta) if meta.len() > LONGEST => {
-            return Err(senseless(format!("has {} bytes, the limit is {LONGEST}", meta.len())));
+        Ok(meta) if meta.len() > longest => {
+            return Err(senseless(format!("has {} bytes, the limit is {longest}", meta.len())));
         }
         Ok(_) => {}
     }
     let text = std::fs::read_to_string(path).map_err(unreadable)?;
-    let file: File = serde_json::from_str(&text).map_err(|error| senseless(error.to_string()))?;
+    serde_json::from_str(&text).map(Some).map_err(|error| senseless(error.to_string()))
+}
+
+/// The maps in a file; none if there is no file.
+pub(crate) fn read(path: &Path) -> Result<Maps, FileError> {
+    let Some(file) = load::<File>(path, LONGEST)? else { return Ok(Maps::new()) };
+    let senseless = |problem: String| FileError::Senseless { path: path.to_owned(), problem };
     if file.switchback_cliffs != FORMAT {
         return Err(senseless(format!("is format {}, this program reads {FORMAT}", file.switchback_cliffs)));
     }

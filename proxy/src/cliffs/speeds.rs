@@ -4,14 +4,13 @@
 //! imported from another rig. Numbers that are none are refused; who deletes the file starts from what is published again.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use switchback_policies::speed::{Kept, Learner};
 
 use super::Owner;
-use super::file::{FileError, replace};
+use super::file::{FileError, load, replace};
 
 /// The version of the format.
 const FORMAT: u32 = 1;
@@ -43,18 +42,8 @@ struct Speed {
 
 /// The speeds in a file; none if there is no file.
 pub(super) fn read(path: &Path) -> Result<Speeds, FileError> {
-    let unreadable = |source| FileError::Unreadable { path: path.to_owned(), source };
+    let Some(file) = load::<File>(path, LONGEST)? else { return Ok(Speeds::new()) };
     let senseless = |problem: String| FileError::Senseless { path: path.to_owned(), problem };
-    match std::fs::metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Speeds::new()),
-        Err(error) => return Err(unreadable(error)),
-        Ok(meta) if meta.len() > LONGEST => {
-            return Err(senseless(format!("has {} bytes, the limit is {LONGEST}", meta.len())));
-        }
-        Ok(_) => {}
-    }
-    let text = std::fs::read_to_string(path).map_err(unreadable)?;
-    let file: File = serde_json::from_str(&text).map_err(|error| senseless(error.to_string()))?;
     if file.switchback_speeds != FORMAT {
         return Err(senseless(format!("is format {}, this program reads {FORMAT}", file.switchback_speeds)));
     }
