@@ -215,7 +215,11 @@ impl Saying<'_> {
                     self.call(&tool.name, &fitting(&tool.parameters).to_string());
                 }
             }
-            None if asked.takes_calls() && !asked.after_tool && chance.happens(spec.calls.share) => {
+            // Without a parser `none` changes nothing for the model: the tools are in its prompt all the same.
+            None if (asked.takes_calls() || !spec.tool_parser && !asked.tools.is_empty())
+                && !asked.after_tool
+                && chance.happens(spec.calls.share) =>
+            {
                 match spec.calls.format {
                     Some(format) => {
                         let flaws: Vec<Flaw> = format.flaws().collect();

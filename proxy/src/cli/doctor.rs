@@ -13,7 +13,7 @@ mod speech;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,6 +52,9 @@ pub(super) async fn run(file: Option<PathBuf>, args: &DoctorArgs) -> Result<(), 
         return Err(anyhow::anyhow!("{taken} exists and is left as it is\nhint: name a new file").into());
     }
     let file = find(file);
+    if let (Some(from), Some(to)) = (&file, &args.write) {
+        beside(from, to)?;
+    }
     let config = match &file {
         Some(file) => load(file)?,
         None => look_around(None).await,
@@ -75,6 +78,24 @@ pub(super) async fn run(file: Option<PathBuf>, args: &DoctorArgs) -> Result<(), 
     }
     settings.retain(|(_, settings)| !settings.is_empty());
     write(&app, file, &settings, args)
+}
+
+/// Paths in a configuration are relative to its folder, so another one may not be the place for it.
+fn beside(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let folder = |file: &Path| {
+        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or_else(|| Path::new("."));
+        folder.canonicalize().with_context(|| format!("cannot write to {}", folder.display()))
+    };
+    let (from_folder, to_folder) = (folder(from)?, folder(to)?);
+    anyhow::ensure!(
+        from_folder == to_folder,
+        "paths in {} are relative to its folder, and {} would be in another\nhint: write it to {} and move it by hand",
+        from.display(),
+        to.display(),
+        from_folder.join(to.file_name().unwrap_or_default()).display()
+    );
+    Ok(())
 }
 
 /// Examines a backend and tells what was found as it is found; what should be set.
@@ -105,7 +126,7 @@ async fn examined(backend: &Arc<Backend>, args: &DoctorArgs) -> Vec<Setting> {
     } else {
         say("");
     }
-    findings.into_iter().flat_map(|finding| finding.settings).collect()
+    policy::joined(findings.into_iter().flat_map(|finding| finding.settings))
 }
 
 /// All trials, each told when it is done.
@@ -156,7 +177,7 @@ fn write(
         Some(file) => {
             let text =
                 std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-            let base = file.parent().unwrap_or_else(|| std::path::Path::new("."));
+            let base = file.parent().unwrap_or_else(|| Path::new("."));
             policy::merged(&text, base, settings)
         }
         None => {

@@ -15,6 +15,7 @@ mod rig;
 mod rules;
 mod serve;
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -126,12 +127,23 @@ fn report(failed: &Failed) -> ExitCode {
     }
 }
 
-/// Prints a line of a result. A reader that has gone away is no failure.
+/// Prints a line of a result. A reader that has gone away is no failure; what backends say of themselves cannot steer the
+/// terminal.
 fn say(line: impl std::fmt::Display) {
     use std::io::Write as _;
     let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{line}");
+    let _ = writeln!(out, "{}", harmless(&line.to_string()));
     let _ = out.flush();
+}
+
+/// Control characters as JSON escapes them, so that a line of JSON stays one.
+fn harmless(line: &str) -> Cow<'_, str> {
+    let steers = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if !line.contains(steers) {
+        return line.into();
+    }
+    let escaped = |c: char| if steers(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+    line.chars().map(escaped).collect::<String>().into()
 }
 
 /// Resolves on SIGINT or SIGTERM.
@@ -144,4 +156,15 @@ async fn asked_to_stop() -> std::io::Result<()> {
         _ = interrupt.recv() => {}
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_backend_calls_itself_cannot_steer_the_terminal() {
+        assert_eq!(harmless("a\u{1b}[2Jb\u{9b}\tc\nd"), "a\\u001b[2Jb\\u009b\tc\nd");
+        assert_eq!(harmless("über"), "über");
+    }
 }

@@ -144,7 +144,9 @@ pub(crate) fn write(
     let root = request.root();
     let mut changes = Changes::default();
     // Bookkeeping, of which nobody needs to hear.
-    ask_usage(call, request, backend.engine(), always_ask_usage, &mut changes.edits);
+    if !backend.config.drop.iter().any(|place| place.starts_with("/stream_options")) {
+        ask_usage(call, request, backend.engine(), always_ask_usage, &mut changes.edits);
+    }
     if asks_progress(call, client, backend) {
         changes.edits.set(root, "return_progress", "true");
     }

@@ -97,15 +97,17 @@ async fn without_parser(patient: &Patient, why: &str) -> (Finding, Tools) {
         let said = format!("it takes no tools: {why}");
         return (Finding::new(TRIAL, Verdict::Bad, said), Tools { choice: None });
     }
-    let how = match judge(&answer) {
-        Called::Text(begins) => format!("the model writes them as text: {begins}"),
-        Called::Cut | Called::Nothing => "the model wrote none when asked for one".to_owned(),
-        Called::Well(_) | Called::Wrong(_) => "calls come all the same".to_owned(),
-        Called::Refused(why) | Called::Failed(why) => why,
+    let (verdict, how) = match judge(&answer) {
+        Called::Text(begins) => (Verdict::Mended, format!("the model writes them as text: {begins}")),
+        Called::Cut | Called::Nothing => {
+            (Verdict::Note, "the model wrote none when asked for one".to_owned())
+        }
+        Called::Well(_) | Called::Wrong(_) => (Verdict::Mended, "calls come all the same".to_owned()),
+        Called::Refused(why) | Called::Failed(why) => (Verdict::Bad, why),
     };
     let said = format!("started without a tool parser, so they are asked for with tool_choice none; {how}");
     let knows = patient.backend.parses_no_tools();
-    let finding = Finding::new(TRIAL, Verdict::Mended, said);
+    let finding = Finding::new(TRIAL, verdict, said);
     let finding = if knows { finding } else { finding.sets("tool_parser", "false", why) };
     (finding, Tools { choice: Some("none") })
 }

@@ -15,19 +15,47 @@ use crate::config::{Backend, Config};
 /// What to set for the backends, by their positions.
 pub(super) type Settings = [(usize, Vec<Setting>)];
 
+/// One line a key: lists that several trials want are one list.
+pub(super) fn joined(all: impl Iterator<Item = Setting>) -> Vec<Setting> {
+    let mut joined: Vec<Setting> = Vec::new();
+    for setting in all {
+        match joined.iter_mut().find(|earlier| earlier.key == setting.key) {
+            Some(earlier) => earlier.value = union(&earlier.value, &setting.value),
+            None => joined.push(setting),
+        }
+    }
+    joined
+}
+
+/// Two lists as one; of two values that are none, the later.
+fn union(one: &str, other: &str) -> String {
+    let list = |text: &str| match text.parse::<toml::Value>() {
+        Ok(toml::Value::Array(list)) => Some(list),
+        _ => None,
+    };
+    let (Some(mut all), Some(more)) = (list(one), list(other)) else { return other.to_owned() };
+    for value in more {
+        if !all.contains(&value) {
+            all.push(value);
+        }
+    }
+    toml::Value::Array(all).to_string()
+}
+
 /// The operator's text with the settings in it.
 ///
 /// # Errors
 /// A sentence, where the text cannot be edited so.
 pub(super) fn merged(text: &str, base: &Path, settings: &Settings) -> Result<String, String> {
     let mut edits: Vec<(Range<usize>, String)> = Vec::new();
+    let end = if text.contains("\r\n") { "\r\n" } else { "\n" };
     for (nth, wanted) in settings {
         let header = header(text, *nth).ok_or("the entries are not written as [[backend]] tables")?;
         for setting in wanted {
             let Setting { key, value, because } = setting;
             edits.push(match written(text, *nth, key) {
                 Some(place) => (place, format!("{key} = {value}")),
-                None => (header..header, format!("# {because}\n{key} = {value}\n")),
+                None => (header..header, format!("# {because}{end}{key} = {value}{end}")),
             });
         }
     }
@@ -73,7 +101,7 @@ fn checked(text: String, base: &Path) -> Result<String, String> {
 fn header(text: &str, nth: usize) -> Option<usize> {
     let entry = entry_start(text, nth)?;
     let line = text.get(entry..)?.find('\n').map_or(text.len(), |end| entry + end + 1);
-    text.get(entry..line)?.trim_start().starts_with("[[").then_some(line)
+    text.get(entry..line)?.trim_start_matches('\u{feff}').trim_start().starts_with("[[").then_some(line)
 }
 
 fn entry_start(text: &str, nth: usize) -> Option<usize> {
@@ -111,6 +139,24 @@ mod tests {
             merged,
             "# mine\n[[backend]] # the big one\n# it was seen\nimages = false\nname = \"a\"\nurl = \"http://a\"\ndrop = [\"/store\", \"/user\"]\n\n[[backend]]\n# it was seen\ntool_parser = false\nname = \"b\"\nurl = \"http://b\" # far\n\n[repair]\n"
         );
+    }
+
+    #[test]
+    fn a_text_from_another_system_keeps_its_line_ends_and_its_mark() {
+        let text = "\u{feff}[[backend]]\r\nname = \"a\"\r\nurl = \"http://a\"\r\n";
+        assert_eq!(
+            merged(text, Path::new("."), &[(0, vec![set("images", "false")])]).expect("a configuration"),
+            "\u{feff}[[backend]]\r\n# it was seen\r\nimages = false\r\nname = \"a\"\r\nurl = \"http://a\"\r\n"
+        );
+    }
+
+    #[test]
+    fn what_several_trials_want_left_out_is_one_list() {
+        let all =
+            [set("drop", r#"["/store"]"#), set("images", "false"), set("drop", r#"["/store", "/user"]"#)];
+        let joined = joined(all.into_iter());
+        let lines: Vec<_> = joined.iter().map(|one| format!("{} = {}", one.key, one.value)).collect();
+        assert_eq!(lines, [r#"drop = ["/store", "/user"]"#, "images = false"]);
     }
 
     #[test]

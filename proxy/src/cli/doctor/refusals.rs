@@ -72,10 +72,24 @@ pub(super) async fn unknown_members(patient: &Patient, tools: &Tools) -> Finding
             Each::Refused(refused, why) => (refused, why),
         };
     let places: Vec<String> = refused.iter().map(|at| format!("/{}", names[*at])).collect();
-    let finding = Finding::new(TRIAL, Verdict::Setting, format!("refuses {}: {why}", places.join(", ")));
-    let mut drop = patient.backend.config.drop.clone();
-    drop.extend(places);
-    finding.sets("drop", list(&drop), "requests with these members are refused")
+    let finding = Finding::new(TRIAL, Verdict::Mended, format!("refuses {}: {why}", places.join(", ")));
+    more(finding, "drop", &patient.backend.config.drop, places, "requests with these members are refused")
+}
+
+/// The setting, if anything is missing in what is configured.
+pub(super) fn more(
+    mut finding: Finding,
+    key: &'static str,
+    configured: &[String],
+    mut wanted: Vec<String>,
+    because: &str,
+) -> Finding {
+    wanted.retain(|one| !configured.contains(one));
+    if wanted.is_empty() {
+        finding.said.push_str("; left out, as configured");
+        return finding;
+    }
+    finding.sets(key, list(&[configured, &wanted].concat()), because)
 }
 
 /// Keywords of JSON Schema, in a schema where each means something.
@@ -132,10 +146,9 @@ pub(super) async fn schema_keywords(patient: &Patient, tools: &Tools) -> Finding
             Each::Refused(refused, why) => (refused, why),
         };
     let words: Vec<String> = refused.iter().map(|at| all[*at].0.to_owned()).collect();
-    let finding = Finding::new(TRIAL, Verdict::Setting, format!("refuses {}: {why}", words.join(", ")));
-    let mut drop = patient.backend.config.drop_schema_keywords.clone();
-    drop.extend(words);
-    finding.sets("drop_schema_keywords", list(&drop), "tools with these in their schemas are refused")
+    let finding = Finding::new(TRIAL, Verdict::Mended, format!("refuses {}: {why}", words.join(", ")));
+    let configured = &patient.backend.config.drop_schema_keywords;
+    more(finding, "drop_schema_keywords", configured, words, "tools with these in their schemas are refused")
 }
 
 /// What became of a request with everything, and of those with one thing each.
@@ -270,4 +283,21 @@ fn judge_overflow(
 fn list(words: &[String]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| toml::Value::from(word.as_str()).to_string()).collect();
     format!("[{}]", quoted.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_configured_already_is_not_to_be_set_again() {
+        let wanted = |places: &[&str]| places.iter().map(|place| (*place).to_owned()).collect::<Vec<_>>();
+        let judged = |refused: &[&str]| {
+            let finding = Finding::new("members", Verdict::Mended, "refuses them");
+            more(finding, "drop", &wanted(&["/store"]), wanted(refused), "they are refused")
+        };
+        assert_eq!(judged(&["/store"]).verdict, Verdict::Mended);
+        assert!(judged(&["/store"]).settings.is_empty());
+        assert_eq!(judged(&["/store", "/user"]).settings[0].value, r#"["/store", "/user"]"#);
+    }
 }

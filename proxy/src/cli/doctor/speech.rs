@@ -8,6 +8,7 @@ use switchback_parsers::request::ChatRequest;
 
 use super::ask::{Heard, Patient};
 use super::finding::{Finding, Verdict};
+use super::refusals;
 use crate::backend::probe;
 use crate::measure::by_backend;
 
@@ -29,15 +30,43 @@ pub(super) async fn answers(patient: &Patient, tell: &mut impl FnMut(Finding)) -
     let whole = patient.ask(word()).await;
     let finding = judge("answer", &whole);
     let mut well = finding.verdict != Verdict::Bad;
-    tell(finding);
+    tell(keyed(patient, &whole, finding));
     let mut body = word();
     body["stream"] = true.into();
     body["stream_options"] = json!({ "include_usage": true });
-    let streamed = patient.ask(body).await;
-    let finding = judge("stream", &streamed);
+    let mut streamed = patient.ask(body.clone()).await;
+    let mut finding = judge("stream", &streamed);
+    if well && streamed.refused().is_some() {
+        let why = std::mem::take(&mut finding.said);
+        body["stream_options"] = Json::Null;
+        streamed = patient.ask(body).await;
+        finding = without_options(patient, judge("stream", &streamed), &why);
+    }
     well |= finding.verdict != Verdict::Bad;
     tell(finding);
     well.then_some([whole, streamed])
+}
+
+/// A stream that came when it was asked for without its options, after it was refused with them.
+fn without_options(patient: &Patient, mut finding: Finding, why: &str) -> Finding {
+    if finding.verdict == Verdict::Bad {
+        return finding;
+    }
+    finding.said = format!("refused with stream_options ({why}), without: {}", finding.said);
+    let configured = &patient.backend.config.drop;
+    let place = vec!["/stream_options".to_owned()];
+    refusals::more(finding, "drop", configured, place, "streams with options are refused")
+}
+
+/// A refusal for want of a key, with the way out.
+fn keyed(patient: &Patient, heard: &Heard, mut finding: Finding) -> Finding {
+    if heard.status.is_some_and(|status| matches!(status, 401 | 403)) {
+        finding.said.push_str(match patient.backend.config.key {
+            Some(_) => "; the key of api_key_env is not taken",
+            None => "; give its key by api_key_env, the name of a variable that holds it",
+        });
+    }
+    finding
 }
 
 fn judge(trial: &'static str, heard: &Heard) -> Finding {
@@ -80,7 +109,15 @@ pub(super) fn thoughts(patient: &Patient, answers: &[Heard; 2]) -> Finding {
     let closes = answers.iter().map(text).find(|text| text.contains("</think>"));
     match closes {
         Some(text) if text.trim_start().starts_with("<think>") => {
-            Finding::new(TRIAL, Verdict::Mended, "in the text, in `<think>` tags")
+            let said = "in the text, in `<think>` tags";
+            match patient.backend.config.thinking_tags {
+                Some(_) => Finding::new(TRIAL, Verdict::Mended, format!("{said}, split off as configured")),
+                None => Finding::new(TRIAL, Verdict::Setting, said).sets(
+                    "thinking_tags",
+                    r#"["<think>", "</think>"]"#,
+                    "without it thoughts are split off the text only where tools are declared",
+                ),
+            }
         }
         Some(_) if patient.backend.config.thinking_open => {
             Finding::new(TRIAL, Verdict::Mended, "in the text, opened by the template, as configured")
