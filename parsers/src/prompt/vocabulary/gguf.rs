@@ -3,18 +3,14 @@
 //! Byte-level BPE only, of the kinds that [`super::splitter`] knows. SentencePiece vocabularies carry no merges but scores, and are
 //! refused by name.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use parking_lot::Mutex;
-use tokenizers::models::bpe::{BpeConfig, PipelineBPE};
-use tokenizers::pipeline::{
-    NormalizerChain, PipelineModel, PipelinePostProcessor, PipelinePreTokenizer as Splitter,
-    PipelineTokenizer,
-};
-use tokenizers::vocab::bucket_added_vocabulary::{AddedToken, AddedVocabulary};
+use tokenizers::models::bpe::BpeConfig;
+use tokenizers::vocab::bucket_added_vocabulary::AddedToken;
 
 use super::memo::Memo;
-use super::{Gaps, MAX_ID, Vocabulary, check_merge, check_token, guarded, missing_bytes, splitter};
+use super::{Gaps, MAX_ID, Vocabulary, bare, check_merge, check_token, missing_bytes, splitter};
 use crate::prompt::gguf::Metadata;
 
 /// Token types of GGUF files (`llama.h`, `llama_token_type`).
@@ -91,30 +87,7 @@ impl Vocabulary {
             check_merge(rank, left, right, |token| config.vocab.contains_key(token))?;
             config.merges.push((left.to_owned(), right.to_owned()));
         }
-        let ids = config.vocab.clone();
-        let tokenizer = guarded(move || {
-            let mut added = AddedVocabulary::new();
-            added.add_tokens(
-                special,
-                ids.len(),
-                |token| ids.get(token).copied(),
-                None::<&NormalizerChain<'_>>,
-            )?;
-            let model = PipelineModel::BPE(PipelineBPE::from_config(config)?);
-            let frame = PipelinePostProcessor::default();
-            let roles = BTreeMap::new();
-            Ok(PipelineTokenizer::from_parts(
-                added,
-                vec![],
-                Splitter::None,
-                model,
-                frame,
-                None,
-                roles,
-                None,
-                None,
-            ))
-        })?;
+        let tokenizer = bare(config, special)?;
         let adds_bos = metadata.bool("tokenizer.ggml.add_bos_token").unwrap_or(kind.adds_bos);
         let adds_eos = metadata.bool("tokenizer.ggml.add_eos_token").unwrap_or(false);
         Self {

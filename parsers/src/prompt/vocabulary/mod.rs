@@ -16,17 +16,19 @@ mod tests;
 mod words;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use parking_lot::Mutex;
+use tokenizers::models::bpe::{BpeConfig, PipelineBPE};
 use tokenizers::normalizers::unicode::NFC;
 use tokenizers::pipeline::{
-    Model, Normalizer, NormalizerChain, PipelineModelScratch, PipelinePreTokenizer as Splitter,
-    PipelineToken, PipelineTokenizer, PreTokenizer, PreTokenizerScratch, Segment, Span,
-    SpecialSegmentIterator,
+    Model, Normalizer, NormalizerChain, PipelineModel, PipelineModelScratch, PipelinePostProcessor,
+    PipelinePreTokenizer as Splitter, PipelineToken, PipelineTokenizer, PreTokenizer, PreTokenizerScratch,
+    Segment, Span, SpecialSegmentIterator,
 };
 use tokenizers::utils::byte_level::BYTES_CHAR_LOOKUP;
+use tokenizers::vocab::bucket_added_vocabulary::{AddedToken, AddedVocabulary};
 
 use self::memo::Memo;
 use self::words::Words;
@@ -282,6 +284,28 @@ fn guarded<T>(build: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String
         Ok(built) => built.map_err(|error| error.to_string()),
         Err(_) => Err("the tokenizer library failed on this vocabulary".into()),
     }
+}
+
+/// Byte-level BPE and its special tokens, with nothing around them: texts are split here.
+fn bare(config: BpeConfig, special: Vec<AddedToken>) -> Result<PipelineTokenizer, String> {
+    guarded(move || {
+        let mut added = AddedVocabulary::new();
+        let (count, id) = (config.vocab.len(), |token: &str| config.vocab.get(token).copied());
+        added.add_tokens(special, count, id, None::<&NormalizerChain<'_>>)?;
+        let model = PipelineModel::BPE(PipelineBPE::from_config(config)?);
+        let (frame, roles) = (PipelinePostProcessor::default(), BTreeMap::new());
+        Ok(PipelineTokenizer::from_parts(
+            added,
+            vec![],
+            Splitter::None,
+            model,
+            frame,
+            None,
+            roles,
+            None,
+            None,
+        ))
+    })
 }
 
 fn check_token(token: &str) -> Result<(), String> {

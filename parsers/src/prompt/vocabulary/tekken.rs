@@ -4,21 +4,17 @@
 //! the pair that is left of it when everything of lower ranks has been joined. Special tokens are never looked for in a text, as
 //! mistral-common has it. How it renders a chat is code of its own and not mirrored here: this counts texts.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use parking_lot::Mutex;
 use serde_json::Value as Json;
 use tokenizers::SplitDelimiterBehavior::Isolated;
-use tokenizers::models::bpe::{BpeConfig, PipelineBPE};
-use tokenizers::pipeline::{
-    PipelineModel, PipelinePostProcessor, PipelinePreTokenizer as Splitter, PipelineTokenizer,
-};
+use tokenizers::models::bpe::BpeConfig;
 use tokenizers::pre_tokenizers::split::SplitPattern;
 use tokenizers::utils::byte_level::BYTES_CHAR_LOOKUP;
-use tokenizers::vocab::bucket_added_vocabulary::AddedVocabulary;
 
 use super::memo::Memo;
-use super::{Gaps, MAX_ID, MAX_TOKEN, Vocabulary, guarded, splitter};
+use super::{Gaps, MAX_ID, MAX_TOKEN, Vocabulary, bare, splitter};
 use crate::prompt::images::decode_base64;
 
 impl Vocabulary {
@@ -54,23 +50,7 @@ impl Vocabulary {
             return Err(format!("vocabulary has {} tokens; its config says {wanted}", tokens.len()));
         }
         let splitter = splitter::split(SplitPattern::Regex(pattern.to_owned()), Isolated, false)?;
-        let config = config(&tokens);
-        let tokenizer = guarded(move || {
-            let model = PipelineModel::BPE(PipelineBPE::from_config(config)?);
-            let (added, frame) = (AddedVocabulary::new(), PipelinePostProcessor::default());
-            let roles = BTreeMap::new();
-            Ok(PipelineTokenizer::from_parts(
-                added,
-                vec![],
-                Splitter::None,
-                model,
-                frame,
-                None,
-                roles,
-                None,
-                None,
-            ))
-        })?;
+        let tokenizer = bare(config(&tokens), Vec::new())?;
         Self {
             tokenizer,
             splitter,

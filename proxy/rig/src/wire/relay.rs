@@ -6,9 +6,14 @@
 
 use std::{future::pending, sync::Arc};
 
-use super::{Accepted, Broken, body::Writer};
+use http::StatusCode;
+
+use super::{
+    Accepted, Answered, Broken,
+    body::{self, Writer},
+};
 use crate::{
-    Clock,
+    Clock, Phase,
     answer::{Answer, Ending, Token},
     backend::Backend,
     ticket::{End, Progress},
@@ -102,6 +107,22 @@ pub(crate) async fn relay(
             }
         };
     }
+}
+
+/// The same, for an engine whose head leaves with the first token: none if it died before.
+pub(crate) async fn from_decode(
+    backend: &Arc<Backend>,
+    mut accepted: Accepted,
+    pen: impl Pen + 'static,
+    content_type: &'static str,
+) -> Answered {
+    let begun = accepted.ticket.until(|progress| progress.phase == Phase::Decode).await;
+    if begun.end == Some(End::Died) {
+        return pending().await;
+    }
+    let backend = Arc::clone(backend);
+    let stream = body::stream(|out| relay(backend, accepted, pen, out));
+    Ok(body::typed(StatusCode::OK, content_type, stream))
 }
 
 /// How far an answer is said.

@@ -16,10 +16,8 @@ use pen::OllamaPen;
 
 use super::{Answered, Body, CREATED, NotRun, arrived, body, path, refused, relay, submit};
 use crate::{
-    Phase,
     backend::{Backend, State},
     inference::Inference,
-    ticket::End,
 };
 
 pub(super) async fn answer(backend: &Arc<Backend>, request: &Request<Bytes>) -> Answered {
@@ -182,11 +180,5 @@ async fn infer(backend: &Arc<Backend>, request: &Request<Bytes>, chat: bool) -> 
             None => std::future::pending().await,
         };
     }
-    let begun = accepted.ticket.until(|progress| progress.phase == Phase::Decode).await;
-    if begun.end == Some(End::Died) {
-        return std::future::pending().await;
-    }
-    let backend = Arc::clone(backend);
-    let stream = body::stream(|out| relay::relay(backend, accepted, pen, out));
-    Ok(body::typed(StatusCode::OK, "text/event-stream", stream))
+    relay::from_decode(backend, accepted, pen, "text/event-stream").await
 }

@@ -16,11 +16,9 @@ use pen::SglangPen;
 
 use super::{Answered, Body, CREATED, NotRun, arrived, body, path, refused, relay, submit};
 use crate::{
-    Phase,
     backend::{Backend, State},
     inference::Inference,
     random::hash,
-    ticket::End,
     tokens::pieces,
 };
 
@@ -139,13 +137,7 @@ async fn infer(backend: &Arc<Backend>, request: &Request<Bytes>, chat: bool) -> 
             None => std::future::pending().await,
         };
     }
-    let begun = accepted.ticket.until(|progress| progress.phase == Phase::Decode).await;
-    if begun.end == Some(End::Died) {
-        return std::future::pending().await;
-    }
-    let backend = Arc::clone(backend);
-    let stream = body::stream(|out| relay::relay(backend, accepted, pen, out));
-    Ok(body::typed(StatusCode::OK, "text/event-stream; charset=utf-8", stream))
+    relay::from_decode(backend, accepted, pen, "text/event-stream; charset=utf-8").await
 }
 
 /// Both forms, as the chat would count it.
