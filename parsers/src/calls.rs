@@ -138,6 +138,12 @@ impl ChunkNormaliser {
         })
     }
 
+    /// Whether the arguments of a structured call had to be mended so far.
+    pub fn was_mended(&self) -> bool {
+        let mut calls = self.choices.values().flat_map(|choice| &choice.calls);
+        calls.any(|call| !call.from_text && call.arguments.was_mended())
+    }
+
     /// What was put right so far, one sentence each.
     pub fn notes(&self) -> &[&'static str] {
         &self.notes

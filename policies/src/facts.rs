@@ -240,6 +240,8 @@ pub struct BackendFacts {
     pub words_for_images: bool,
     /// Its model thinks before it answers, unless a request says otherwise.
     pub thinks: bool,
+    /// It answers much worse than it used to ([`crate::quality`]).
+    pub collapsed: bool,
     /// What it died of, and what it survived.
     pub learned: Region,
     /// What becomes of calls that are required of its streams.
@@ -265,6 +267,7 @@ impl BackendFacts {
             images: true,
             words_for_images: false,
             thinks: false,
+            collapsed: false,
             learned: Region::default(),
             streamed_required: StreamedRequired::Pass,
         }

@@ -46,6 +46,18 @@ fn the_first_backend_that_fits_comes_first() {
 }
 
 #[test]
+fn who_answers_worse_than_it_did_is_asked_after_all_that_will_do_and_before_those_that_may_be_down() {
+    let mut fleet = fleet();
+    fleet[0].collapsed = true;
+    check(&fleet, request(900), &["dual", "llama", "single"]);
+    fleet[1].state = BackendState::Dead;
+    check(&fleet, request(900), &["llama", "single", "dual"]);
+    fleet[1].collapsed = true;
+    fleet[2].state = BackendState::Loading;
+    check(&fleet, request(900), &["single", "llama", "dual"]);
+}
+
+#[test]
 fn a_prompt_that_fills_the_window_does_not_fit_since_nothing_could_be_answered() {
     let fleet = [backend("small", 1024, None), backend("large", 2048, None)];
     check(&fleet, request(1023), &["small", "large"]);

@@ -17,6 +17,7 @@ use switchback_policies::failover::{self, Fault};
 use tokio::time::Instant;
 
 use crate::answer::Head;
+use crate::answer::grade::Traces;
 use crate::answer::relay::AnswerStream;
 use crate::answer::repair;
 use crate::answer::unfold::unfold;
@@ -85,10 +86,10 @@ impl Failure {
 pub(crate) enum Started {
     /// A stream; the bytes were read before its first content and belong in front.
     Stream(Box<AnswerStream>, Bytes),
-    /// A whole answer. `cut_call`: the limit cut it inside a call that came as text.
-    Whole { headers: HeaderMap, body: Bytes, said: Box<Said>, cut_call: bool },
+    /// A whole answer, and what its repair came upon.
+    Whole { headers: HeaderMap, body: Bytes, said: Box<Said>, traces: Traces },
     /// A stream of which all frames are in hand.
-    Written { frames: Bytes, usage: Option<Usage>, cut_call: bool },
+    Written { frames: Bytes, usage: Option<Usage>, traces: Traces },
     /// An answer that passes unread.
     Unread { head: Head, body: Box<ReplyBody>, unpack: Decoder },
 }
@@ -148,9 +149,9 @@ pub(crate) async fn attempt(
 
 /// A whole answer as the stream that the client asked for.
 fn written(answer: Started, terms: &Terms) -> Result<Started, Failure> {
-    let Started::Whole { body, said, cut_call, .. } = answer else { return Ok(answer) };
+    let Started::Whole { body, said, traces, .. } = answer else { return Ok(answer) };
     match unfold(&body, terms.usage_to_client) {
-        Some(frames) => Ok(Started::Written { frames, usage: said.usage, cut_call }),
+        Some(frames) => Ok(Started::Written { frames, usage: said.usage, traces }),
         None => Err(Failure::new(Fault::Other, "answer cannot be written as a stream")),
     }
 }
@@ -222,12 +223,12 @@ async fn whole(
     {
         return Err(Failure::new(Fault::SilentTruncation { said, counted }, "prompt was shortened"));
     }
-    let (bytes, cut_call) = match &terms.repair {
+    let (bytes, traces) = match &terms.repair {
         Some(repair) => repair::whole(bytes, repair),
-        None => (bytes, false),
+        None => (bytes, Traces::default()),
     };
     let body = terms.tidy.clone().answer(terms.rename.answer(bytes, dialect), dialect);
-    Ok(Started::Whole { headers, body, said: Box::new(said), cut_call })
+    Ok(Started::Whole { headers, body, said: Box::new(said), traces })
 }
 
 /// A reply that is no answer.

@@ -6,8 +6,8 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use switchback_policies::failover::Fault;
-use switchback_policies::liveness::Worth;
 
+use crate::answer::grade::Seen;
 use crate::answer::relay::AnswerStream;
 use crate::answer::seam::Spoken;
 use crate::answer::{Head, Out, Piece, stream_headers};
@@ -15,7 +15,6 @@ use crate::ask_again::{Asked, Cut, Look, Passing};
 use crate::attempt::{Failure, Started};
 use crate::backend::client::ReplyBody;
 use crate::backend::decode::Decoder;
-use crate::backend::pulse::worth;
 use crate::call::Call;
 use crate::record::{End, Outcome};
 
@@ -48,20 +47,24 @@ pub(crate) async fn deliver(
             *cut = Some(begun);
             return Some(Failure::new(Fault::DidNotGoOn, "no stream"));
         }
-        (Started::Written { frames, usage, .. }, None) => {
+        (Started::Written { frames, usage, traces }, None) => {
             headers.extend(stream_headers());
-            backend.survived(place, Worth::Answer, usage);
+            let grade = Seen::of_frames(&frames).grade(asked.tools().as_ref(), traces);
+            backend.survived(place, grade.worth, usage);
+            outcome.grade = Some(grade);
             outcome.usage = usage;
             out.send(Piece::Head(Head { status: StatusCode::OK, headers })).await;
             out.data(frames).await;
             outcome.ends(End::Answered, None);
         }
-        (Started::Whole { headers: passed, body, said, .. }, None) => {
+        (Started::Whole { headers: passed, body, said, traces }, None) => {
             headers.extend(passed);
             outcome.usage = said.usage;
             outcome.empty = !said.content;
             outcome.ends(End::Answered, None);
-            backend.survived(place, worth(said.content, said.marks), said.usage);
+            let grade = Seen::of_answer(&said, &body).grade(asked.tools().as_ref(), traces);
+            backend.survived(place, grade.worth, said.usage);
+            outcome.grade = Some(grade);
             out.send(Piece::Whole(Head { status: StatusCode::OK, headers }, body)).await;
         }
         (Started::Unread { head, body, unpack }, None) => {
@@ -96,7 +99,7 @@ async fn relay_stream(
             Err(end) => break end,
         }
     };
-    outcome.empty = !stream.says;
+    outcome.empty = !stream.says();
     let failure = match end {
         Err(failure) if !stream.is_complete() => failure,
         end => {
@@ -114,7 +117,10 @@ async fn relay_stream(
             }
             match end {
                 Ok(()) => {
-                    backend.survived(asked.place, worth(stream.says, stream.marks), outcome.usage);
+                    let grade = stream.grade();
+                    backend.survived(asked.place, grade.worth, outcome.usage);
+                    // What two have written is neither's.
+                    outcome.grade = Some(grade).filter(|_| stream.seam.is_none());
                 }
                 // The finish reason was shown; only the usage or the end marker is missing.
                 Err(_) => out.data(stream.end_marker()).await,

@@ -293,6 +293,9 @@ impl Serving<'_> {
     /// The answer has come to an end.
     fn ended(&self, plan: &Plan, by: usize, outcome: &Outcome) {
         let Self { app, call, client, session, .. } = *self;
+        if let Some(grade) = outcome.grade {
+            plan.backends[by].graded(grade, session, app.sessions.kind(call, client));
+        }
         match outcome.end() {
             // Some clients ask again for ever while answers say nothing.
             End::Answered if !outcome.empty => {

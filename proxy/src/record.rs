@@ -12,6 +12,7 @@ use switchback_policies::facts::PromptSize;
 use switchback_policies::failover::Fault;
 use tokio::time::Instant;
 
+use crate::answer::grade::Grade;
 use crate::app::App;
 use crate::call::Call;
 use crate::measure::{How, Measured};
@@ -61,6 +62,8 @@ pub(crate) struct Outcome {
     pub(crate) adjusted: Vec<String>,
     /// The answer said nothing at all.
     pub(crate) empty: bool,
+    /// What the answer was worth, if one backend has written it to its end.
+    pub(crate) grade: Option<Grade>,
     pub(crate) measured: Option<Measured>,
     pub(crate) usage: Option<Usage>,
     /// For a place at a backend.
@@ -89,6 +92,7 @@ impl Outcome {
             reason: String::new(),
             adjusted: Vec::new(),
             empty: false,
+            grade: None,
             measured: None,
             usage: None,
             waited: Duration::ZERO,

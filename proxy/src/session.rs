@@ -88,6 +88,12 @@ impl Sessions {
         self.hasher.hash_one((&client.name, &client.whose))
     }
 
+    /// The kind of request that it is: of whom, with which tools.
+    pub(crate) fn kind(&self, call: &Call, client: &Client) -> u64 {
+        let tools = call.request.as_ref().and_then(|request| request.root().get("tools"));
+        self.hasher.hash_one((&client.name, &client.whose, tools.map_or("", |tools| tools.raw())))
+    }
+
     /// A request of the session arrives at `now`.
     pub(crate) fn arrive(&self, key: u64, now: Duration) -> Arrival {
         let Some(session) = self.known.get(&key) else { return Arrival::Usual };

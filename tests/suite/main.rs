@@ -25,6 +25,7 @@ mod liveness;
 mod loading;
 mod moving;
 mod probing;
+mod quality;
 mod repair_corpus;
 mod repairing;
 mod requests;

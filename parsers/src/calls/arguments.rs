@@ -137,6 +137,11 @@ impl Arguments {
         self.changes.len() + self.completed
     }
 
+    /// Whether what the model wrote had to be mended; that it wrote nothing where nothing is to be said is no flaw.
+    pub(super) fn was_mended(&self) -> bool {
+        !self.changes.is_empty() || (self.completed > 0 && self.source != "{}")
+    }
+
     /// Whether nothing but white space has come.
     pub(super) fn is_empty(&self) -> bool {
         self.source.trim_ascii().is_empty()

@@ -45,6 +45,8 @@ pub(crate) struct Machine {
     pub(super) said: bool,
     pub(super) reasoned: bool,
     pub(super) lost: bool,
+    /// Markup of a call that nobody can read has become text.
+    pub(super) unread: bool,
     stopped: bool,
 }
 
@@ -81,6 +83,11 @@ impl Machine {
     /// True if something was lost to a cut.
     pub(crate) fn lost(&self) -> bool {
         self.lost
+    }
+
+    /// True if markup of a call became text, since nobody can read it.
+    pub(crate) fn unread(&self) -> bool {
+        self.unread
     }
 
     /// True if a call, and no text, was last.

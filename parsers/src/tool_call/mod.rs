@@ -189,6 +189,11 @@ impl TextParser {
         splitter + self.thought.held() + self.machine.held() + self.blanks.len()
     }
 
+    /// Whether the text has the markup of a call that nobody can read, and that stayed text.
+    pub fn is_unread(&self) -> bool {
+        self.machine.unread()
+    }
+
     fn pieces(&mut self, pieces: Vec<Piece>, events: &mut Vec<Event>) {
         for piece in pieces {
             match piece {

@@ -18,6 +18,7 @@ impl Machine {
         end: End,
         settings: &Settings,
     ) -> Option<usize> {
+        self.unread |= strong && is_unread(&step, rest, end);
         match step {
             Step::More if !end.is_end() && rest.len() < LONGEST => None,
             Step::More if end == End::Cut && (strong || settings.demanded) => {
@@ -123,5 +124,17 @@ impl Machine {
         self.list = None;
         self.said = true;
         Some(used)
+    }
+}
+
+/// Whether what a grammar said of the text behind a marker is that a call stands there which it cannot read. The mere mention of a
+/// marker is no such text: it ends with the marker.
+fn is_unread(step: &Step, rest: &str, end: End) -> bool {
+    let encloses = |text: Option<&str>| text.is_some_and(|text| text.contains(['<', '{']));
+    match step {
+        Step::More => end == End::Stop,
+        Step::Not(used) => encloses(rest.get(1..*used)),
+        Step::Before(_, used, until) => until > used,
+        _ => false,
     }
 }

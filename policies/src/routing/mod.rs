@@ -3,7 +3,8 @@
 //! Hard filters first (`fit`): images, window, single-prompt limit, conversation, memory. What is left is ranked: by how
 //! surely it fits, then by when the answer is expected to end (`score`), and where that makes no real difference by the
 //! operator's order. Those that have to be loaded first come after all that surely fit, unless the answer ends clearly sooner with the
-//! load than without. Those that are loading by themselves or down come last, since a probe may be out of date and a refused
+//! load than without. Those that answer much worse than they used to come after
+//! them: drained as long as anybody else will do. Those that are loading by themselves or down come last, since a probe may be out of date and a refused
 //! connection costs nothing.
 //!
 //! A backend is never a candidate for a prompt that is known to be above its limits, and nobody is refused whom some
@@ -59,6 +60,8 @@ pub enum Reason {
         /// Until it can be asked, expected.
         seconds: u64,
     },
+    /// It fits, but the backend answers much worse than it used to, and nobody else is left.
+    Collapsed,
     /// It is above a limit that is known of machines like this one, and nobody else is left.
     AboveSoftLimit {
         /// The limit, tokens.
@@ -84,6 +87,9 @@ impl fmt::Display for Reason {
                     f,
                     "has to be loaded first, expected in {seconds} s; nobody who is there will do as well"
                 )
+            }
+            Self::Collapsed => {
+                f.write_str("warning: it answers much worse than it used to, nobody else fits")
             }
             Self::AboveSoftLimit { limit } => {
                 write!(
@@ -117,6 +123,9 @@ impl Reason {
     /// The rank of those that have to be loaded: after all that will surely do.
     const LOADING: u8 = 6;
 
+    /// The rank of those that need a restart by what they answer: after all that will do, before those that may die.
+    const COLLAPSED: u8 = 7;
+
     /// The lower, the sooner it is tried.
     fn rank(self) -> u8 {
         match self {
@@ -127,10 +136,11 @@ impl Reason {
             Self::FullNow => 4,
             Self::MayFit => 5,
             Self::AfterLoading { .. } => Self::LOADING,
-            Self::AboveSoftLimit { .. } => 7,
-            Self::BeyondLearned(_) => 8,
-            Self::LastResort(BackendState::Loading) => 9,
-            Self::LastResort(_) => 10,
+            Self::Collapsed => Self::COLLAPSED,
+            Self::AboveSoftLimit { .. } => 8,
+            Self::BeyondLearned(_) => 9,
+            Self::LastResort(BackendState::Loading) => 10,
+            Self::LastResort(_) => 11,
         }
     }
 }
@@ -275,8 +285,9 @@ pub fn rank(request: &RequestFacts, backends: &[BackendFacts], headroom: u64) ->
                         Reason::AfterLoading { seconds: whole_seconds(seconds) }
                     }
                     Loaded::After(_) => reason,
-                    _ if facts.state.takes_requests() => reason,
-                    _ => Reason::LastResort(facts.state),
+                    _ if !facts.state.takes_requests() => Reason::LastResort(facts.state),
+                    _ if facts.collapsed && reason.rank() < Reason::COLLAPSED => Reason::Collapsed,
+                    _ => reason,
                 };
                 routing.candidates.push(Candidate { backend, reason, finish, wait, prefill });
             }

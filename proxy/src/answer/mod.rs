@@ -8,6 +8,7 @@
 
 pub(crate) mod body;
 pub(crate) mod free_text;
+pub(crate) mod grade;
 mod hand_off;
 mod keep_alive;
 pub(crate) mod progress;

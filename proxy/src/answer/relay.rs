@@ -12,15 +12,16 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use switchback_parsers::chunk::{Dialect, Finish, Said, Usage};
 use switchback_parsers::diagnosis::{BackendError, Engine, diagnose};
-use switchback_parsers::sse::{SseDecoder, SseFrame, write_data};
+use switchback_parsers::sse::{SseDecoder, SseFrame};
 use switchback_policies::failover::Fault;
 use tokio::time::Instant;
 
+use super::grade::{Grade, Seen, Traces};
 use super::progress::Progress as Reading;
 use super::rename::Rename;
 use super::repair::{RepairTerms, StreamRepair};
 use super::seam::{Seam, Spoken};
-use super::tidy::Tidy;
+use super::tidy::{Tidy, reframe};
 use crate::attempt::{Failure, Terms, unless_silent};
 use crate::backend::client::ReplyBody;
 use crate::backend::decode::Decoder;
@@ -66,11 +67,8 @@ pub(crate) struct AnswerStream {
     holds: bool,
     /// When the backend has computed something last.
     alive: Instant,
-    /// Something has come that a client may show.
-    pub(crate) says: bool,
-    /// The longest row of exclamation marks with nothing else between them, and the one at its end.
-    pub(crate) marks: u64,
-    marks_now: u64,
+    /// What it is worth, so far.
+    seen: Seen,
     /// The backend's own figures, for the record.
     pub(crate) usage: Option<Usage>,
     /// What it has said, if that is kept and nothing but text.
@@ -109,9 +107,7 @@ impl AnswerStream {
             ended: None,
             holds: false,
             alive: Instant::now(),
-            says: false,
-            marks: 0,
-            marks_now: 0,
+            seen: Seen::default(),
             usage: None,
             spoken: terms.keep_text.then(Spoken::default).filter(|_| !splits),
             seam: None,
@@ -154,9 +150,20 @@ impl AnswerStream {
         !self.finished.is_empty() && self.open_choices.is_empty()
     }
 
-    /// Whether the limit cut it inside a call that came as text, of which nothing was shown.
-    pub(crate) fn cut_call(&self) -> bool {
-        self.repair.as_ref().is_some_and(StreamRepair::cut_call)
+    /// What its repair has come upon.
+    pub(crate) fn traces(&self) -> Traces {
+        self.repair.as_ref().map(StreamRepair::traces).unwrap_or_default()
+    }
+
+    /// Something has come that a client may show.
+    pub(crate) fn says(&self) -> bool {
+        self.seen.says
+    }
+
+    /// What it was worth.
+    pub(crate) fn grade(&self) -> Grade {
+        let tools = self.repair.as_ref().map(StreamRepair::tools).filter(|tools| !tools.is_empty());
+        self.seen.grade(tools.as_ref(), self.traces())
     }
 
     /// Whether it stands in the midst of markup that is held back.
@@ -252,6 +259,9 @@ impl AnswerStream {
         if ended_well && !self.done {
             self.release_held(&mut out);
         }
+        if self.repair.is_some() {
+            self.seen.leaves(&out);
+        }
         out = self.rename.frames(out, self.dialect);
         out = self.tidy.frames(out, self.dialect);
         if ended_well {
@@ -316,11 +326,7 @@ impl AnswerStream {
         };
         self.spoken = self.spoken.take().and_then(|spoken| spoken.with(&data));
         progress.token |= said.token;
-        if said.content {
-            self.says = true;
-            self.marks_now = if said.marks > 0 { self.marks_now + said.marks } else { 0 };
-            self.marks = self.marks.max(self.marks_now);
-        }
+        self.seen.said(&said);
         if said.done {
             self.done = true;
             self.ended = Some(self.at_end(None));
@@ -385,16 +391,5 @@ impl AnswerStream {
             }
         }
         None
-    }
-}
-
-/// A payload on several lines as frames of one line each: one if it is a whole, else one a line.
-fn reframe(data: &[u8], out: &mut BytesMut) {
-    if serde_json::from_slice::<serde::de::IgnoredAny>(data).is_ok() {
-        out.extend_from_slice(&write_data(data));
-        return;
-    }
-    for line in data.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-        out.extend_from_slice(&write_data(line));
     }
 }

@@ -209,6 +209,17 @@ fn finish_apart(root: Value<'_>, edits: &mut Edits) -> Option<Edits> {
     Some(second)
 }
 
+/// A payload on several lines as frames of one line each: one if it is a whole, else one a line.
+pub(super) fn reframe(data: &[u8], out: &mut BytesMut) {
+    if serde_json::from_slice::<serde::de::IgnoredAny>(data).is_ok() {
+        out.extend_from_slice(&write_data(data));
+        return;
+    }
+    for line in data.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        out.extend_from_slice(&write_data(line));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

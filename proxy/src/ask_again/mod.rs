@@ -18,6 +18,7 @@ use switchback_parsers::edit::Edits;
 use switchback_parsers::event::Folded;
 use switchback_parsers::json::Value;
 use switchback_parsers::request::ChatRequest;
+use switchback_parsers::schema::ToolSet;
 use switchback_parsers::sse::SseDecoder;
 use switchback_parsers::tool_call::{Options, ToolChoice};
 use switchback_policies::budget;
@@ -25,6 +26,7 @@ use switchback_policies::decision::Choice;
 use switchback_policies::demand::{self, Again, AnswerFacts, InvalidCalls, Means, MissingCalls, Wishes};
 use switchback_policies::facts::BackendFacts;
 
+use crate::answer::repair::RepairTerms;
 use crate::app::App;
 use crate::attempt::{Failure, Started, Terms, attempt};
 use crate::backend::{Backend, Place};
@@ -177,6 +179,11 @@ impl Asked<'_> {
         Watch::of(self.call, self.client, self.terms).and_then(Look::of)
     }
 
+    /// The tools that the answer may call, if they are looked for.
+    pub(crate) fn tools(&self) -> Option<ToolSet> {
+        self.terms.repair.as_ref().map(RepairTerms::tools).filter(|tools| !tools.is_empty())
+    }
+
     fn facts(&self) -> Option<&BackendFacts> {
         self.plan.backend_facts.get(self.choice.candidate.backend)
     }
@@ -260,14 +267,14 @@ fn sentence(folded: &Folded, wrong: &[(usize, String)]) -> String {
 async fn hold(asked: &Asked<'_>, watch: &Watch, started: Started, to_its_end: bool) -> Result<Held, Failure> {
     let (mut stream, first) = match started {
         Started::Stream(stream, first) => (stream, first),
-        Started::Whole { ref body, cut_call, .. } => {
+        Started::Whole { ref body, traces, .. } => {
             let folded = Folded::of_answer(std::str::from_utf8(body).unwrap_or_default());
-            return Ok(finished(watch, folded, cut_call, started));
+            return Ok(finished(watch, folded, traces.cut_call, started));
         }
-        Started::Written { ref frames, cut_call, .. } => {
+        Started::Written { ref frames, traces, .. } => {
             let mut folded = Folded::default();
             fold(&mut folded, frames.clone());
-            return Ok(finished(watch, folded, cut_call, started));
+            return Ok(finished(watch, folded, traces.cut_call, started));
         }
         Started::Unread { .. } => return Ok(Held::LetGo(started)),
     };
@@ -292,8 +299,9 @@ async fn hold(asked: &Asked<'_>, watch: &Watch, started: Started, to_its_end: bo
             Err(Err(failure)) => return Err(failure),
         }
     }
-    let (usage, cut_call) = (stream.usage, stream.cut_call());
-    Ok(finished(watch, folded, cut_call, Started::Written { frames: held.freeze(), usage, cut_call }))
+    let (usage, traces) = (stream.usage, stream.traces());
+    let written = Started::Written { frames: held.freeze(), usage, traces };
+    Ok(finished(watch, folded, traces.cut_call, written))
 }
 
 fn finished(watch: &Watch, folded: Folded, cut_call: bool, started: Started) -> Held {

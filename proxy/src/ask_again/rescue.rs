@@ -50,7 +50,7 @@ impl Look {
         if decoder.push(frames.clone()).is_err() {
             return Passing { frames, note: None };
         }
-        let rescues = self.watch.wishes.cut == CutCalls::Rescue && stream.cut_call();
+        let rescues = self.watch.wishes.cut == CutCalls::Rescue && stream.traces().cut_call;
         let mut passing = BytesMut::with_capacity(frames.len());
         let mut note = None;
         while let Some(frame) = decoder.next_frame() {

@@ -94,6 +94,9 @@ impl Backend {
         }
         let kept = self.cliffs.speed(&owner);
         let other = whose.replace(owner).is_some();
+        if other {
+            self.is_new(true);
+        }
         let mut speed = self.speed.lock();
         if other || speed.is_new() {
             *speed = kept.unwrap_or_default();
@@ -176,6 +179,7 @@ impl Backend {
         // Seen for the first time, it may have been there all the while.
         if was != BackendState::Unknown {
             self.starts.fetch_add(1, Ordering::Relaxed);
+            self.is_new(false);
         }
         if !self.died.swap(false, Ordering::Relaxed)
             && let Some(owner) = self.owner()

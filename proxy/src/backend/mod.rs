@@ -5,16 +5,17 @@
 
 pub(crate) mod client;
 pub(crate) mod decode;
+mod fleet;
 pub(crate) mod headers;
 mod learn;
 mod open;
 mod presence;
 pub(crate) mod probe;
 pub(crate) mod pulse;
+mod quality;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -34,6 +35,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::client::{ClientError, Connect, Reply};
+pub(crate) use self::fleet::{Fleet, changes};
 use self::open::{OpenRequests, Witnessed};
 pub(crate) use self::open::{Place, Work};
 use self::presence::Attended;
@@ -68,6 +70,7 @@ pub(crate) struct Backend {
     /// It may have died since it was last seen up: that it comes back is no restart on purpose then.
     died: AtomicBool,
     pulse: Pulse,
+    quality: Mutex<quality::Memory>,
     /// Something happened that a probe should look at now.
     doubt: Notify,
     /// Prompts that it read because another backend had failed.
@@ -102,6 +105,7 @@ impl Backend {
             died_at: Mutex::default(),
             died: AtomicBool::new(true),
             pulse: Pulse::new(),
+            quality: Mutex::default(),
             doubt: Notify::new(),
             debt: Mutex::default(),
             health: Watched::default(),
@@ -269,6 +273,7 @@ impl Backend {
             words_for_images: self.config.rules_on.contains(&Switch::Rule(RequestRule::Pictures)),
             thinks: self.config.thinks.unwrap_or(self.config.thinking_open)
                 && !self.config.rules_off.contains(&Switch::Rule(RequestRule::RoomToThink)),
+            collapsed: self.is_drained_for_quality(),
             learned: Region::default(),
         };
         facts.with_learned(self.cliffs.region(&self.config.name, model.as_deref()))
@@ -337,64 +342,5 @@ impl Backend {
     /// Resolves when the backend is in a state that `wanted` accepts.
     pub(crate) async fn until(&self, wanted: impl Fn(BackendState) -> bool) {
         self.health.until(|health| wanted(health.state())).await;
-    }
-}
-
-/// Resolves when one of these backends comes or goes: at the first such change after this call.
-pub(crate) fn changes(backends: &[Arc<Backend>]) -> impl Future<Output = ()> + use<> {
-    let waits = backends.iter().map(|backend| {
-        let (backend, known) = (backend.clone(), (backend.state(), backend.starts()));
-        Box::pin(
-            async move { backend.health.until(|health| (health.state(), backend.starts()) != known).await },
-        )
-    });
-    let mut waits: Vec<_> = waits.collect();
-    std::future::poll_fn(move |cx| {
-        if waits.iter_mut().any(|wait| wait.as_mut().poll(cx).is_ready()) {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
-    })
-}
-
-/// All backends, in the order of the configuration.
-#[derive(Debug)]
-pub(crate) struct Fleet {
-    backends: Vec<Arc<Backend>>,
-}
-
-impl Fleet {
-    /// The configured backends. Those that `former` has under the very same configuration are taken over with all that is
-    /// known of them.
-    pub(crate) fn new(
-        config: &config::Config,
-        connector: &Arc<dyn Connect>,
-        cliffs: &Arc<CliffMaps>,
-        former: Option<&Self>,
-    ) -> Self {
-        let within = config.failover.connect;
-        let backend = |backend: &config::Backend| {
-            let known = former.and_then(|former| {
-                former
-                    .backends
-                    .iter()
-                    .find(|known| known.config == *backend && known.connect_within == within)
-                    .filter(|known| Arc::ptr_eq(&known.cliffs, cliffs))
-            });
-            known.cloned().unwrap_or_else(|| {
-                Arc::new(Backend::new(backend.clone(), connector.clone(), within, cliffs.clone()))
-            })
-        };
-        Self { backends: config.backends.iter().map(backend).collect() }
-    }
-
-    pub(crate) fn all(&self) -> &[Arc<Backend>] {
-        &self.backends
-    }
-
-    /// Those at the given positions, in that order.
-    pub(crate) fn at(&self, positions: &[usize]) -> Vec<Arc<Backend>> {
-        positions.iter().filter_map(|position| self.backends.get(*position).cloned()).collect()
     }
 }

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use switchback_parsers::chunk::Dialect;
 use switchback_parsers::diagnosis::{Diagnosis, diagnose};
 use switchback_policies::facts::BackendState;
@@ -31,18 +31,6 @@ const TOKEN_LIMIT: usize = 1 << 20;
 
 /// Tokens that are asked for: enough to see whether they are all the same.
 const TOKENS: u32 = 16;
-
-/// Exclamation marks in a row that no model means.
-const MARKS: u64 = 64;
-
-/// What an answer was worth: whether it had content, and its longest row of exclamation marks.
-pub(crate) fn worth(content: bool, marks: u64) -> Worth {
-    match content {
-        false => Worth::Empty,
-        true if marks >= MARKS => Worth::Garbage,
-        true => Worth::Answer,
-    }
-}
 
 /// A backend's pulse.
 #[derive(Debug)]
@@ -163,6 +151,7 @@ impl Backend {
             return None;
         }
         if !self.pulse.doubted.load(Ordering::Relaxed) {
+            let _ = tokio::time::timeout(TOKEN_WITHIN, self.prove()).await;
             return Some(probe);
         }
         if !self.pulse.breaker.lock().is_half_open(self.pulse.started.elapsed()) {
@@ -193,29 +182,8 @@ impl Backend {
     }
 
     async fn ask_for_token(&self) -> Token {
-        let body = json!({
-            "model": self.name_for(None),
-            "max_tokens": TOKENS,
-            "messages": [{ "role": "user", "content": "." }],
-        });
-        let mut sent = headers::to_backend(&HeaderMap::new(), &self.config);
-        sent.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let body = Bytes::from(body.to_string());
-        let Ok(mut reply) = self.send(Method::POST, "/v1/chat/completions", sent, body).await else {
-            return Token::Nothing;
-        };
-        let Ok(mut decoder) = Decoder::of(&reply.head.headers) else { return Token::Nothing };
-        let mut bytes = Vec::new();
-        while let Some(piece) = reply.body.next().await {
-            let Some(plain) = piece.ok().and_then(|piece| decoder.push(piece).ok()) else {
-                return Token::Nothing;
-            };
-            bytes.extend_from_slice(&plain);
-            if bytes.len() > TOKEN_LIMIT {
-                return Token::Nothing;
-            }
-        }
-        let status = reply.head.status;
+        let body = json!({ "max_tokens": TOKENS, "messages": [{ "role": "user", "content": "." }] });
+        let Some((status, bytes)) = self.ask_by_itself(body).await else { return Token::Nothing };
         if status.is_client_error() {
             // It serves something else than chats, or under other names: it is alive.
             let told = diagnose(self.engine(), status.as_u16(), &bytes).diagnosis;
@@ -230,5 +198,23 @@ impl Backend {
             (true, marks) if marks >= u64::from(TOKENS / 2) => Token::Worthless(Worth::Garbage),
             (true, _) => Token::Came,
         }
+    }
+
+    /// Asks for a whole answer that no client wants. `None`: there was none.
+    pub(super) async fn ask_by_itself(&self, mut body: Value) -> Option<(StatusCode, Bytes)> {
+        body["model"] = self.name_for(None).into();
+        let mut sent = headers::to_backend(&HeaderMap::new(), &self.config);
+        sent.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let body = Bytes::from(body.to_string());
+        let mut reply = self.send(Method::POST, "/v1/chat/completions", sent, body).await.ok()?;
+        let mut decoder = Decoder::of(&reply.head.headers).ok()?;
+        let mut bytes = Vec::new();
+        while let Some(piece) = reply.body.next().await {
+            bytes.extend_from_slice(&decoder.push(piece.ok()?).ok()?);
+            if bytes.len() > TOKEN_LIMIT {
+                return None;
+            }
+        }
+        Some((reply.head.status, bytes.into()))
     }
 }

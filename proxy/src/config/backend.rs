@@ -166,6 +166,7 @@ pub(super) fn check(
             model,
             images: written.images,
             streamed_required: written.streamed_required.map(Into::into).unwrap_or_default(),
+            quality: written.quality,
             key,
             load,
             name,

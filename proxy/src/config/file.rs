@@ -103,6 +103,8 @@ pub(super) struct Backend {
     pub(super) model: Option<String>,
     pub(super) images: Option<bool>,
     pub(super) streamed_required: Option<StreamedRequired>,
+    #[serde(default)]
+    pub(super) quality: super::Quality,
     pub(super) api_key_env: Option<String>,
     pub(super) gpus: Option<Vec<u32>>,
     pub(super) load: Option<loader::WrittenLoad>,

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::uri::Authority;
+use serde::Deserialize;
 use switchback_parsers::diagnosis::Engine;
 use switchback_parsers::needs::Need;
 use switchback_policies::admission::Rules;
@@ -119,6 +120,8 @@ pub(crate) struct Backend {
     pub(crate) images: Option<bool>,
     /// What becomes of calls that are required of its streams.
     pub(crate) streamed_required: StreamedRequired,
+    /// What follows if it answers worse than it did.
+    pub(crate) quality: Quality,
     pub(crate) key: Option<Secret>,
     /// How it is brought onto its cards; `None`: it is there or not by itself.
     pub(crate) load: Option<Load>,
@@ -151,10 +154,24 @@ impl Backend {
             model: None,
             images: None,
             streamed_required: StreamedRequired::Pass,
+            quality: Quality::Drain,
             key: None,
             load: None,
         }
     }
+}
+
+/// What follows if a backend answers worse than it did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Quality {
+    /// It is asked after all others, and that is told.
+    #[default]
+    Drain,
+    /// That is told.
+    Tell,
+    /// Nothing: it is not looked at.
+    Ignore,
 }
 
 /// What a backend survives, tokens; `None`: not configured.

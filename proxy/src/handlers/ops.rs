@@ -56,7 +56,11 @@ pub(crate) async fn model(State(live): State<Arc<Live>>, Path(name): Path<String
 
 fn states(app: &App) -> Value {
     let state = |backend: &Arc<crate::backend::Backend>| {
-        (backend.name().to_owned(), backend.state().to_string().into())
+        let state = backend.state().to_string();
+        let ill = backend.needs_restart().map(str::to_owned);
+        let ill = ill.or_else(|| backend.collapsed().map(|collapse| collapse.to_string()));
+        let words = ill.map_or_else(|| state.clone(), |why| format!("{state}, needs a restart: {why}"));
+        (backend.name().to_owned(), words.into())
     };
     Value::Object(app.fleet.all().iter().map(state).collect())
 }

@@ -269,7 +269,7 @@ impl Metrics {
             let up = backend.state().takes_requests();
             let labels = BackendLabels { backend: backend.name().to_owned() };
             self.up.get_or_create(&labels).set(i64::from(up));
-            let sick = backend.needs_restart().is_some();
+            let sick = backend.needs_restart().is_some() || backend.collapsed().is_some();
             self.needs_restart.get_or_create(&labels).set(i64::from(sick));
         }
         let mut text = String::new();

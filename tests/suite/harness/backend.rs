@@ -137,6 +137,8 @@ struct Script {
     counts: Option<u64>,
     /// Answers to the proxy's own question for a token; absent: one that says so.
     token: Option<Reply>,
+    /// And to its question for a call; absent: one without a call.
+    call: Option<Reply>,
     listening: bool,
 }
 
@@ -175,6 +177,12 @@ impl Backend {
     /// Answers so when the proxy itself asks for a token.
     pub(crate) fn token(&self, reply: Reply) -> &Self {
         self.script.lock().token = Some(reply);
+        self
+    }
+
+    /// Answers so when the proxy itself asks for a call.
+    pub(crate) fn proves_itself(&self, reply: Reply) -> &Self {
+        self.script.lock().call = Some(reply);
         self
     }
 
@@ -229,6 +237,9 @@ impl Backend {
             },
             _ if request.body.contains(r#""messages":[{"role":"user","content":"."}]"#) => {
                 script.token.clone().unwrap_or_else(|| Reply::says("."))
+            }
+            _ if request.body.contains("Call the tool report with") => {
+                script.call.clone().unwrap_or_else(|| Reply::says("well"))
             }
             _ => {
                 self.seen.send_modify(|seen| seen.push(request.clone()));

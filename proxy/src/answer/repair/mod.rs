@@ -96,6 +96,11 @@ impl RepairTerms {
         Folded { finish_reason, ..Folded::of(events) }
     }
 
+    /// The tools that the answer may call; none if they are not looked for.
+    pub(crate) fn tools(&self) -> ToolSet {
+        self.options().tools
+    }
+
     fn normaliser(&self) -> ChunkNormaliser {
         let options = self.options();
         ChunkNormaliser::new(Arc::new(options.tools), &self.seed).first_call_only(!options.parallel)

@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 use serde_json::{Value as Json, json};
 use switchback_parsers::calls::{ChunkNormaliser, Rewritten};
 use switchback_parsers::json::Value;
+use switchback_parsers::schema::ToolSet;
 use switchback_parsers::sse::write_data;
 
 use super::RepairTerms;
@@ -13,6 +14,7 @@ use super::late::Late;
 use super::order::Order;
 use super::own::Writer;
 use super::text::{ChoiceText, Held};
+use crate::answer::grade::Traces;
 
 /// Members of a delta that carry reasoning.
 const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
@@ -30,8 +32,8 @@ pub(crate) struct StreamRepair {
     /// Frames that the normaliser has not decided on.
     waiting: Vec<Bytes>,
     order: Order,
-    /// What was cut inside a call has left.
-    cut_call: bool,
+    /// Of choices that have left.
+    traces: Traces,
 }
 
 /// What a chunk with one choice says.
@@ -42,6 +44,17 @@ struct OneChoice {
     finish: Option<String>,
     /// It carries structured calls.
     calls: bool,
+}
+
+impl Traces {
+    /// With what is seen of the text of these choices.
+    fn and(self, texts: &BTreeMap<u64, ChoiceText>) -> Self {
+        Self {
+            cut_call: self.cut_call || texts.values().any(ChoiceText::is_cut),
+            mended: self.mended || texts.values().any(ChoiceText::is_mended),
+            unread: self.unread || texts.values().any(|text| text.parser.is_unread()),
+        }
+    }
 }
 
 /// A chunk of several choices as chunks of one each, the last with the usage; `None` if it has but one.
@@ -72,7 +85,7 @@ impl StreamRepair {
             late: BTreeMap::new(),
             waiting: Vec::new(),
             order: Order::default(),
-            cut_call: false,
+            traces: Traces::default(),
         }
     }
 
@@ -214,7 +227,7 @@ impl StreamRepair {
             }
             state.settle(*choice, &self.terms, &self.writer, &mut self.normaliser, out);
         }
-        self.cut_call |= texts.values().any(ChoiceText::is_cut);
+        self.traces = self.traces.and(&texts);
         let rewritten = self.normaliser.finish();
         self.write(rewritten, None, out);
     }
@@ -231,9 +244,15 @@ impl StreamRepair {
         }
     }
 
-    /// Whether a choice was cut inside a call that came as text, of which nothing was shown.
-    pub(crate) fn cut_call(&self) -> bool {
-        self.cut_call || self.texts.values().any(ChoiceText::is_cut)
+    /// What it has come upon.
+    pub(crate) fn traces(&self) -> Traces {
+        let traces = self.traces.and(&self.texts);
+        Traces { mended: traces.mended || self.normaliser.was_mended(), ..traces }
+    }
+
+    /// The tools that the request declares.
+    pub(crate) fn tools(&self) -> ToolSet {
+        self.terms.tools()
     }
 
     /// Whether text is held back that may become a call, or is one.

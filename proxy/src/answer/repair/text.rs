@@ -52,6 +52,7 @@ pub(super) struct ChoiceText {
     said: bool,
     /// The answer was cut inside a call, of which nothing is left.
     cut: bool,
+    mended: bool,
 }
 
 impl ChoiceText {
@@ -69,6 +70,7 @@ impl ChoiceText {
             in_thought: false,
             said: false,
             cut: false,
+            mended: false,
         }
     }
 
@@ -80,6 +82,11 @@ impl ChoiceText {
     /// Whether it was cut inside a call, of which nothing is left then.
     pub(super) fn is_cut(&self) -> bool {
         self.cut
+    }
+
+    /// Whether a call of it had to be mended.
+    pub(super) fn is_mended(&self) -> bool {
+        self.mended
     }
 
     /// Whether something of it has not left.
@@ -302,6 +309,7 @@ impl ChoiceText {
                 Event::Note(Note::Markup(_)) => {}
                 Event::Note(note) => {
                     self.cut |= *note == Note::CutInsideCall;
+                    self.mended |= matches!(note, Note::Repaired(_));
                     tracing::debug!(%note, "answer repaired");
                 }
             }

@@ -7,19 +7,20 @@ use switchback_parsers::event::{Event, Folded, Note};
 
 use super::RepairTerms;
 use super::beside::without_calls;
+use crate::answer::grade::Traces;
 
-/// The answer as the client gets it; the same bytes where nothing is to be repaired. And whether it was cut inside a call
-/// that came as text, of which nothing is left then.
-pub(crate) fn whole(body: Bytes, terms: &RepairTerms) -> (Bytes, bool) {
-    let Ok(text) = std::str::from_utf8(&body) else { return (body, false) };
+/// The answer as the client gets it; the same bytes where nothing is to be repaired. And what the repair came upon.
+pub(crate) fn whole(body: Bytes, terms: &RepairTerms) -> (Bytes, Traces) {
+    let Ok(text) = std::str::from_utf8(&body) else { return (body, Traces::default()) };
     let mut normaliser = terms.normaliser();
     let normalised = if terms.calls { normaliser.answer(text) } else { None };
     let text = normalised.as_deref().unwrap_or(text);
-    let mut cut = false;
-    let repaired = if terms.reads_text() { from_text(text, terms, &mut normaliser, &mut cut) } else { None };
+    let mut traces = Traces { mended: normaliser.was_mended(), ..Traces::default() };
+    let repaired =
+        if terms.reads_text() { from_text(text, terms, &mut normaliser, &mut traces) } else { None };
     match repaired.or(normalised) {
-        Some(answer) => (answer.into(), cut),
-        None => (body, cut),
+        Some(answer) => (answer.into(), traces),
+        None => (body, traces),
     }
 }
 
@@ -27,12 +28,13 @@ fn from_text(
     text: &str,
     terms: &RepairTerms,
     normaliser: &mut ChunkNormaliser,
-    cut: &mut bool,
+    traces: &mut Traces,
 ) -> Option<String> {
     let mut answer: Json = serde_json::from_str(text).ok()?;
     let mut changed = false;
     for choice in answer.get_mut("choices")?.as_array_mut()? {
-        changed |= choice.as_object_mut().is_some_and(|choice| repair_choice(choice, terms, normaliser, cut));
+        changed |=
+            choice.as_object_mut().is_some_and(|choice| repair_choice(choice, terms, normaliser, traces));
     }
     changed.then(|| answer.to_string())
 }
@@ -41,7 +43,7 @@ fn repair_choice(
     choice: &mut Map<String, Json>,
     terms: &RepairTerms,
     normaliser: &mut ChunkNormaliser,
-    cut: &mut bool,
+    traces: &mut Traces,
 ) -> bool {
     let index = choice.get("index").and_then(Json::as_u64).unwrap_or(0);
     let finish = choice.get("finish_reason").and_then(Json::as_str).unwrap_or_default().to_owned();
@@ -63,6 +65,7 @@ fn repair_choice(
     events.extend(parser.push(&content));
     let (last, reason) = parser.finish(&finish);
     events.extend(last);
+    traces.unread |= parser.is_unread();
     if structured > 0 {
         let is_sent = |name: &str, arguments: &str| normaliser.has_call(index, name, arguments);
         events = without_calls(events, false, is_sent, terms);
@@ -70,7 +73,8 @@ fn repair_choice(
         events.insert(0, Event::Reasoning(reasoning.clone()));
     }
     let folded = Folded::of(events);
-    *cut |= folded.notes.contains(&Note::CutInsideCall);
+    traces.cut_call |= folded.notes.contains(&Note::CutInsideCall);
+    traces.mended |= folded.notes.iter().any(|note| matches!(note, Note::Repaired(_)));
     if folded.calls.is_empty() && folded.content == content && folded.reasoning == reasoning {
         return false;
     }
