@@ -3,7 +3,7 @@
 use switchback_policies::client::Class;
 use switchback_policies::decision::{Decision, Settings, Unserved, decide};
 use switchback_policies::facts::{
-    BackendFacts, BackendState, Limit, Loaded, PromptSize, RequestFacts, Speed,
+    BackendFacts, BackendState, Home, Limit, Loaded, PromptSize, RequestFacts, Speed,
 };
 
 const SETTINGS: Settings = Settings { headroom: 0, margin: 64 };
@@ -46,6 +46,19 @@ fn a_conversation_that_outgrows_a_limit_of_such_machines_moves_to_one_that_is_lo
     let agent = |tokens| RequestFacts { agent: true, ..chat(tokens) };
     assert_eq!(decided(&agent(13_000), &fleet).1, "single llama");
     assert_eq!(decided(&agent(15_100), &fleet).1, "llama single");
+}
+
+#[test]
+fn a_conversation_that_has_moved_on_does_not_come_back_to_where_it_would_near_a_cliff() {
+    let limit = Limit { tokens: 15_000, soft: true };
+    let single = BackendFacts { accumulated: Some(limit), ..there("single", 32_768) };
+    let fleet = [single, away("llama", 200_000, Loaded::After(100.0))];
+    let moved =
+        |tokens| RequestFacts { agent: true, home: Some(Home { backend: 1, cached: 0 }), ..chat(tokens) };
+    assert_eq!(decided(&moved(13_000), &fleet).1, "llama single");
+    assert_eq!(decided(&moved(4_000), &fleet).1, "single llama", "a shortened one is at ease there");
+    let cannot = [fleet[0].clone(), away("llama", 200_000, Loaded::Failed(60))];
+    assert_eq!(decided(&moved(13_000), &cannot).1, "single");
 }
 
 #[test]

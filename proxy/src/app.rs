@@ -59,6 +59,7 @@ impl App {
             admission: &admission,
             processes: &processes,
             metrics: &metrics,
+            cliffs: &cliffs,
         };
         Self {
             loader: Loader::of(&config, &fleet, None, around),
@@ -88,6 +89,7 @@ impl App {
             admission: &self.admission,
             processes: &self.processes,
             metrics: &self.metrics,
+            cliffs: &cliffs,
         };
         Self {
             loader: Loader::of(&config, &fleet, self.loader.as_ref(), around),

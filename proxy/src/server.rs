@@ -8,6 +8,7 @@ use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use hyper::body::Incoming;
@@ -18,6 +19,7 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tower::ServiceExt as _;
 
 use crate::app::Live;
@@ -59,6 +61,9 @@ impl Service {
     }
 }
 
+/// Servers that belong to the proxy have so much time to end at the least.
+const LEAST_GRACE: Duration = Duration::from_secs(5);
+
 /// Where a request comes from, as an extension.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub(crate) IpAddr);
@@ -99,12 +104,17 @@ impl Proxy {
         self.live.reload(config);
     }
 
-    /// Stops to accept, and waits until running answers have ended, but no longer than `drain`.
+    /// Stops to accept, gives up loads, and waits until running answers have ended, but no longer than `drain`. Servers that
+    /// belong to it have the rest of that time to end, and a few seconds at least.
     pub async fn shut_down(mut self) {
+        let app = self.live.app();
+        let until = Instant::now() + app.config.server.drain;
+        app.processes.no_more();
         self.stop.send_replace(true);
         while self.serving.join_next().await.is_some() {}
-        self.live.app().cliffs.save();
-        self.live.app().processes.end().await;
+        let app = self.live.app();
+        app.cliffs.save();
+        app.processes.end(until.saturating_duration_since(Instant::now()).max(LEAST_GRACE)).await;
     }
 }
 

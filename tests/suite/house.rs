@@ -173,7 +173,8 @@ url = \"http://127.0.0.1:8080\"
 gpus = [0]
 ";
     let nobody = "[loader]\ndriver = \"command\"\n[[backend]]\nname = \"a\"\nurl = \"http://127.0.0.1:1\"\n";
-    let no_loader = "[[backend]]\nname = \"a\"\nurl = \"http://127.0.0.1:1\"\nload = { slug = \"a\" }\n";
+    let no_loader = "[[backend]]\nname = \"a\"\nurl = \"http://127.0.0.1:1\"\nload = { slug = \"a\" }\n\
+                     [[backend]]\nname = \"b\"\nurl = \"http://127.0.0.1:2\"\ngpus = [0]\n";
     let unknown = "[loader]\ndriver = \"docker\"\n";
     let all = [model_switch, command, llama_swap, nobody, no_loader, unknown].map(complaints);
     insta::assert_snapshot!(all.join("\n---\n"));

@@ -9,7 +9,10 @@ const PAUSE: Duration = Duration::from_secs(60);
 const LONGEST_PAUSE: Duration = Duration::from_secs(900);
 
 /// What others load takes no longer than so many times its load time.
-const HANGS: u32 = 3;
+pub(super) const HANGS: u32 = 3;
+
+/// Whoever carries loads out is waited for so long if it cannot be reached: services of one machine come up one after another.
+const UNREACHABLE: Duration = Duration::from_secs(60);
 
 /// Looks in a row that must not find a backend before it is believed to be gone: a status may flicker.
 const GONE_AFTER: u32 = 2;
@@ -22,27 +25,29 @@ pub struct Cards {
     /// In the order of arrival.
     pub(super) wishes: Vec<Wish>,
     pub(super) doing: Option<Doing>,
-    /// Those that went for a load that failed.
-    back: Vec<Index>,
+    /// A load has failed since: whoever was good before it is owed its cards.
+    owed: bool,
+    /// Whoever carries loads out cannot be reached since.
+    pub(super) unreachable: Option<Duration>,
 }
 
 /// One backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
-    backend: Loadable,
-    /// How long it was seen to load.
-    learned: Option<Duration>,
+    pub(super) backend: Loadable,
     pub(super) presence: Presence,
     /// When that began.
     pub(super) since: Duration,
     /// When it was last seen in use.
     pub(super) used: Duration,
-    busy: Busy,
+    pub(super) busy: Busy,
     /// Looks in a row that did not find it.
     missed: u32,
     /// It gets nothing new, since this time: it is to go.
-    leaving: Option<Duration>,
+    pub(super) leaving: Option<Duration>,
     failed: Option<Failed>,
+    /// It was the last one that was there on its cards, and went only for another.
+    good: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,19 +70,21 @@ pub(super) struct Wish {
 pub(super) struct Doing {
     pub(super) job: Job,
     pub(super) begun: Duration,
+    /// Since when those that go for it were there, and when they were last in use.
+    were: Vec<(Duration, Duration)>,
 }
 
 impl Spot {
     pub(super) fn load_time(&self) -> Duration {
-        self.learned.unwrap_or(self.backend.expected)
+        self.backend.seen.unwrap_or(self.backend.expected)
     }
 
-    fn is_busy(&self) -> bool {
+    pub(super) fn is_busy(&self) -> bool {
         self.busy != Busy::default()
     }
 
     /// How long until a load is tried again.
-    fn pause(&self, now: Duration) -> Option<Duration> {
+    pub(super) fn pause(&self, now: Duration) -> Option<Duration> {
         let failed = self.failed?;
         let pause = PAUSE.saturating_mul(1 << failed.times.saturating_sub(1).min(10)).min(LONGEST_PAUSE);
         (failed.at + pause).checked_sub(now).filter(|left| !left.is_zero())
@@ -97,7 +104,6 @@ impl Cards {
     pub fn new(rules: Rules, backends: Vec<Loadable>) -> Self {
         let spot = |backend| Spot {
             backend,
-            learned: None,
             presence: Presence::Away,
             since: Duration::ZERO,
             used: Duration::ZERO,
@@ -105,9 +111,10 @@ impl Cards {
             missed: 0,
             leaving: None,
             failed: None,
+            good: false,
         };
         let spots = backends.into_iter().map(spot).collect();
-        Self { rules, spots, wishes: Vec::new(), doing: None, back: Vec::new() }
+        Self { rules, spots, wishes: Vec::new(), doing: None, owed: false, unreachable: None }
     }
 
     /// Takes where a look found a backend. Not to be called for a look that began while a job was out.
@@ -121,8 +128,33 @@ impl Cards {
         }
         if presence == Presence::There {
             spot.failed = None;
+            self.arrives(backend, now);
+        } else {
+            // Somebody else has taken it away, or it died: that is no load of ours that failed.
+            spot.good &= self.owed || spot.presence == Presence::Away;
+            spot.is(presence, now);
         }
-        spot.is(presence, now);
+    }
+
+    /// It is there: the last good one of its cards.
+    fn arrives(&mut self, backend: Index, now: Duration) {
+        for other in 0..self.spots.len() {
+            self.spots[other].good &= !self.exclude(backend, other);
+        }
+        let spot = &mut self.spots[backend];
+        spot.good = true;
+        spot.is(Presence::There, now);
+    }
+
+    /// Whether whoever carries loads out can be reached.
+    pub fn reaches(&mut self, reached: bool, now: Duration) {
+        self.unreachable = if reached { None } else { self.unreachable.or(Some(now)) };
+    }
+
+    /// How long a backend was seen to load.
+    #[must_use]
+    pub fn load_time(&self, backend: Index) -> Option<Duration> {
+        self.spots.get(backend)?.backend.seen
     }
 
     /// Takes what runs at a backend.
@@ -150,7 +182,9 @@ impl Cards {
             Offer::Ready => {}
             Offer::Denied => return Err(Standing::Denied),
             Offer::Failed(again) => return Err(Standing::Failed(again)),
-            Offer::After(expected) if expected > self.rules.wait => {
+            // A load that takes longer than anybody waits is tried all the same: it goes on when who waits has given up, and
+            // may be faster the next time.
+            Offer::After(expected) if expected > self.rules.wait.max(self.spots[backend].load_time()) => {
                 return Err(Standing::TooLong { expected });
             }
             Offer::After(_) if self.wishes.len() >= self.rules.queue => return Err(Standing::QueueFull),
@@ -179,9 +213,9 @@ impl Cards {
 
     /// Whether time alone may change something: somebody waits, or something is to come back.
     #[must_use]
-    pub fn is_waited_for(&self) -> bool {
+    pub fn is_waited_for(&self, now: Duration) -> bool {
         !self.wishes.is_empty()
-            || !self.back.is_empty()
+            || self.back(now).is_some()
             || self.spots.iter().any(|spot| spot.leaving.is_some())
     }
 
@@ -204,6 +238,12 @@ impl Cards {
         let Some(spot) = self.spots.get(backend) else { return Offer::Denied };
         if let Some(again) = spot.pause(now) {
             return Offer::Failed(again);
+        }
+        if let Some(since) = self.unreachable
+            && spot.presence != Presence::Coming
+            && now.saturating_sub(since) >= UNREACHABLE
+        {
+            return Offer::Failed(Duration::from_secs(1));
         }
         let wished = || self.wishes.iter().any(|wish| wish.backend == backend && wish.may_swap);
         let free = || spot.presence != Presence::There && self.victims(backend).next().is_none();
@@ -230,7 +270,7 @@ impl Cards {
         }
         let expected = self.expected(wish.backend, Some(before), now);
         if now >= wish.since + self.rules.wait {
-            return Standing::TooLong { expected };
+            return Standing::Expired { waited: now - wish.since };
         }
         match self.offer(wish.backend, wish.may_swap, now) {
             Offer::Denied => Standing::Denied,
@@ -266,113 +306,71 @@ impl Cards {
             spot.leaving = leaving.contains(&index).then(|| spot.leaving.unwrap_or(now));
         }
         let job = job.or_else(|| {
-            let back = std::mem::take(&mut self.back);
-            let target = back.into_iter().find(|back| {
-                let spot = &self.spots[*back];
-                let free = self.victims(*back).next().is_none() && spot.pause(now).is_none();
-                spot.presence == Presence::Away
-                    && free
-                    && !older.iter().any(|older| self.exclude(*older, *back))
-            });
-            target.map(|target| Job { target, stop: Vec::new(), back: true })
+            let target = self.back(now).filter(|_| self.unreachable.is_none())?;
+            let in_turn = !older.iter().any(|older| self.exclude(*older, target));
+            in_turn.then(|| Job { target, stop: Vec::new(), back: true })
         })?;
+        let were = job.stop.iter().map(|victim| (self.spots[*victim].since, self.spots[*victim].used));
+        self.doing = Some(Doing { job: job.clone(), begun: now, were: were.collect() });
         for victim in &job.stop {
             self.spots[*victim].is(Presence::Away, now);
         }
         self.spots[job.target].is(Presence::Coming, now);
-        self.back.clear();
-        self.doing = Some(Doing { job: job.clone(), begun: now });
         Some(job)
+    }
+
+    /// Who is to come back after a load that failed.
+    #[must_use]
+    pub fn comes_back(&self) -> Option<Index> {
+        self.spots.iter().position(|spot| self.owed && spot.good && spot.presence == Presence::Away)
+    }
+
+    /// Who is owed its cards and could have them now.
+    fn back(&self, now: Duration) -> Option<Index> {
+        let owed = |index: &Index| {
+            let spot = &self.spots[*index];
+            spot.good && spot.presence == Presence::Away && spot.pause(now).is_none()
+        };
+        let free = |index: &Index| self.victims(*index).next().is_none();
+        (0..self.spots.len()).filter(|_| self.owed).find(|index| owed(index) && free(index))
     }
 
     /// How the job ended.
     pub fn done(&mut self, ended: Ended, now: Duration) {
-        let Some(Doing { job, begun }) = self.doing.take() else { return };
-        if matches!(ended, Ended::NotBegun | Ended::Deferred) {
-            for victim in &job.stop {
-                self.spots[*victim].is(Presence::There, now);
+        let Some(Doing { job, begun, were }) = self.doing.take() else { return };
+        if matches!(ended, Ended::NotBegun | Ended::Deferred | Ended::Unreachable) {
+            for (victim, (since, used)) in job.stop.iter().zip(were) {
+                self.arrives(*victim, now);
+                if ended != Ended::Deferred {
+                    // It was there all the time.
+                    let spot = &mut self.spots[*victim];
+                    (spot.since, spot.used) = (since, used);
+                }
             }
         }
-        let spot = &mut self.spots[job.target];
-        if ended == Ended::Loaded {
-            let took = now.saturating_sub(begun);
-            // The last load tells as much as all before it: caches of the system make the second one faster.
-            spot.learned = Some(spot.learned.map_or(took, |learned| (learned + took) / 2));
-            spot.failed = None;
-            spot.is(Presence::There, now);
-        } else if ended == Ended::Deferred {
-            spot.is(Presence::Away, now);
-        } else {
-            let times = spot.failed.map_or(0, |failed| failed.times).saturating_add(1);
-            spot.failed = Some(Failed { at: now, times });
-            spot.is(Presence::Away, now);
-            if ended == Ended::Failed && !job.back {
-                self.back = job.stop;
+        match ended {
+            Ended::Loaded => {
+                let took = now.saturating_sub(begun);
+                let spot = &mut self.spots[job.target];
+                // The last load tells as much as all before it: caches of the system make the second one faster.
+                spot.backend.seen = Some(spot.backend.seen.map_or(took, |seen| (seen + took) / 2));
+                spot.failed = None;
+                self.arrives(job.target, now);
+            }
+            Ended::Deferred => self.spots[job.target].is(Presence::Away, now),
+            Ended::Unreachable => {
+                self.spots[job.target].is(Presence::Away, now);
+                self.reaches(false, now);
+            }
+            Ended::Failed | Ended::NotBegun => {
+                let spot = &mut self.spots[job.target];
+                let times = spot.failed.map_or(0, |failed| failed.times).saturating_add(1);
+                spot.failed = Some(Failed { at: now, times });
+                spot.is(Presence::Away, now);
+                self.owed |= ended == Ended::Failed;
             }
         }
-    }
-
-    /// Backends that are wished for and can be loaded, the oldest wish first.
-    pub(super) fn targets(&self, now: Duration) -> Vec<Index> {
-        let mut targets: Vec<Index> = Vec::new();
-        for wish in &self.wishes {
-            let spot = &self.spots[wish.backend];
-            let away = match spot.presence {
-                Presence::Away => true,
-                Presence::There => false,
-                // Whoever loads it has given up, or it hangs.
-                Presence::Coming => now.saturating_sub(spot.since) > spot.load_time() * HANGS,
-            };
-            let wanted = away && spot.pause(now).is_none();
-            let may = || wish.may_swap || self.victims(wish.backend).next().is_none();
-            if wanted && !targets.contains(&wish.backend) && may() {
-                targets.push(wish.backend);
-            }
-        }
-        targets
-    }
-
-    /// Whether two backends cannot be there together.
-    #[must_use]
-    pub fn excludes(&self, one: Index, other: Index) -> bool {
-        one.max(other) < self.spots.len() && self.exclude(one, other)
-    }
-
-    pub(super) fn exclude(&self, one: Index, other: Index) -> bool {
-        let (cards, others) = (&self.spots[one].backend.cards, &self.spots[other].backend.cards);
-        one != other
-            && (cards.is_empty() || others.is_empty() || cards.iter().any(|card| others.contains(card)))
-    }
-
-    /// Who would have to go for this one.
-    pub(super) fn victims(&self, target: Index) -> impl Iterator<Item = Index> + '_ {
-        let there = |index: &Index| self.spots[*index].presence != Presence::Away;
-        (0..self.spots.len()).filter(there).filter(move |index| self.exclude(*index, target))
-    }
-
-    /// How long a backend is still protected from going for this one, if it is used no more or, `in_use`, all the time.
-    pub(super) fn stays(&self, victim: Index, target: Index, in_use: bool, now: Duration) -> Duration {
-        let spot = &self.spots[victim];
-        if spot.leaving.is_some() {
-            return Duration::ZERO;
-        }
-        let resides = (spot.since + self.rules.min_residency).saturating_sub(now);
-        let unused = self.rules.idle.min(self.spots[target].load_time());
-        if in_use { resides } else { resides.min((spot.used + unused).saturating_sub(now)) }
-    }
-
-    /// Somebody uses it, or has waited for it and is about to.
-    pub(super) fn in_use(&self, index: Index) -> bool {
-        self.spots[index].is_busy() || self.wishes.iter().any(|wish| wish.backend == index)
-    }
-
-    fn may_leave(&self, victim: Index, target: Index, now: Duration) -> bool {
-        self.stays(victim, target, self.in_use(victim), now).is_zero()
-    }
-
-    fn is_drained(&self, victim: Index, now: Duration) -> bool {
-        let spot = &self.spots[victim];
-        let waited = spot.leaving.map_or(Duration::ZERO, |since| now.saturating_sub(since));
-        spot.busy.own == 0 && (spot.busy.others == 0 || waited >= self.rules.drain)
+        let is_owed = |spot: &Spot| spot.good && spot.presence == Presence::Away;
+        self.owed &= self.spots.iter().any(is_owed);
     }
 }

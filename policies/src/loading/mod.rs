@@ -3,18 +3,21 @@
 //! A swap costs a minute or two, and nobody is served meanwhile. So it happens for a wish that nothing on the cards can
 //! fulfil; whoever wants the same waits together; what is there stays for `min_residency` unless nobody has used it for as
 //! long as the load would take; and the oldest wish is next, so that nobody starves. A load that fails is not tried again at once, and
-//! what was there before comes back.
+//! the last good one comes back, however often that has to be tried.
 //!
 //! [`Cards`] is a plain state machine: what is seen and wished goes in with the time, a [`Job`] comes out, one at a time. It
 //! must never let go of a backend while an answer of the proxy runs there, or have two jobs out.
 
 mod cards;
 mod expected;
+mod hold;
+mod rights;
 
 use std::time::Duration;
 
 pub use crate::admission::Ticket;
 pub use cards::Cards;
+pub use hold::Hold;
 
 /// Position of a backend in the list that a loader was given.
 pub type Index = usize;
@@ -53,6 +56,8 @@ pub struct Loadable {
     pub cards: Vec<u32>,
     /// How long it is expected to load, before that was seen.
     pub expected: Duration,
+    /// How long it was seen to load.
+    pub seen: Option<Duration>,
 }
 
 /// Whether a backend is on its cards.
@@ -96,6 +101,8 @@ pub enum Ended {
     Failed,
     /// It is not, and nobody was stopped.
     NotBegun,
+    /// It is not, and nobody was stopped: whoever carries loads out cannot be reached.
+    Unreachable,
     /// Somebody else loads, or has loaded another in its place: it is no fault, and not the time.
     Deferred,
 }
@@ -129,7 +136,12 @@ pub enum Standing {
     Failed(Duration),
     /// Nobody who may have it loaded wishes for it any more.
     Denied,
-    /// It has waited as long as it may, or would have to wait longer.
+    /// It has waited as long as it may.
+    Expired {
+        /// How long that was.
+        waited: Duration,
+    },
+    /// It would have to wait longer than it may.
     TooLong {
         /// How long it would take still.
         expected: Duration,

@@ -294,15 +294,28 @@ pub fn rank(request: &RequestFacts, backends: &[BackendFacts], headroom: u64) ->
             Err(refusal) => routing.refusals.push((backend, refusal)),
         }
     }
+    let place = place(request, &routing.candidates);
     // Stable: within a rank the operator's order stands until the score has something to say.
-    routing.candidates.sort_by_key(|candidate| candidate.reason.rank());
-    for same in routing.candidates.chunk_by_mut(|one, other| one.reason.rank() == other.reason.rank()) {
+    routing.candidates.sort_by_key(|candidate| place(candidate.reason));
+    for same in routing.candidates.chunk_by_mut(|one, other| place(one.reason) == place(other.reason)) {
         score::order(request, backends, same);
     }
     if request.class != Class::Background {
         score::load_if_better(&mut routing.candidates);
     }
     routing
+}
+
+/// Where candidates stand. A conversation moves one way: once it has a home elsewhere, that is loaded before it goes back to
+/// where it is about to outgrow what the backend survives.
+fn place(request: &RequestFacts, candidates: &[Candidate]) -> impl Fn(Reason) -> u8 + use<> {
+    let is_home = |candidate: &Candidate| request.home.is_some_and(|home| home.backend == candidate.backend);
+    let loads = |candidate: &Candidate| matches!(candidate.reason, Reason::AfterLoading { .. });
+    let home_loads = candidates.iter().any(|candidate| is_home(candidate) && loads(candidate));
+    move |reason| match reason {
+        Reason::NearItsCliff { .. } if home_loads => 2 * Reason::LOADING + 1,
+        reason => 2 * reason.rank(),
+    }
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a saturating cast is meant")]

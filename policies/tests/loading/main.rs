@@ -5,7 +5,7 @@ mod properties;
 use std::time::Duration;
 
 use switchback_policies::loading::{
-    Busy, Cards, Ended, Job, Loadable, Offer, Presence, Rules, Standing, Ticket,
+    Busy, Cards, Ended, Hold, Job, Loadable, Offer, Presence, Rules, Standing, Ticket,
 };
 
 const LOAD: u64 = 100;
@@ -20,7 +20,7 @@ pub(crate) fn cards(backends: &[&[u32]]) -> Cards {
 }
 
 pub(crate) fn cards_under(rules: Rules, backends: &[&[u32]]) -> Cards {
-    let loadable = |cards: &&[u32]| Loadable { cards: cards.to_vec(), expected: seconds(LOAD) };
+    let loadable = |cards: &&[u32]| Loadable { cards: cards.to_vec(), expected: seconds(LOAD), seen: None };
     Cards::new(rules, backends.iter().map(loadable).collect())
 }
 
@@ -166,7 +166,7 @@ fn who_needs_two_cards_is_not_starved_by_those_who_need_one() {
 }
 
 #[test]
-fn after_a_failure_the_last_good_one_comes_back_once_and_the_failed_one_is_left_alone_longer_and_longer() {
+fn after_a_failure_the_last_good_one_comes_back_and_the_failed_one_is_left_alone_longer_and_longer() {
     let mut cards = one_card();
     cards.wish(Ticket(1), 1, true, seconds(100)).unwrap();
     assert_eq!(cards.next(seconds(100)), load(1, &[0]));
@@ -181,10 +181,109 @@ fn after_a_failure_the_last_good_one_comes_back_once_and_the_failed_one_is_left_
     assert_eq!(cards.next(seconds(300)), load(1, &[0]));
     cards.done(Ended::Failed, seconds(310));
     assert_eq!(cards.offer(1, true, seconds(310)), Offer::Failed(seconds(120)));
-    // The way back fails, too: nothing more is tried by itself.
+    // The way back fails, too: it is tried again, though not at once.
     assert!(cards.next(seconds(311)).is_some_and(|job| job.back));
     cards.done(Ended::Failed, seconds(320));
-    assert_eq!(cards.next(seconds(321)), None);
+    assert_eq!(cards.next(seconds(379)), None);
+    assert_eq!(cards.next(seconds(380)), Some(Job { target: 0, stop: vec![], back: true }));
+    cards.done(Ended::Loaded, seconds(400));
+    cards.forget(Ticket(3));
+    assert_eq!((cards.comes_back(), cards.next(seconds(1000))), (None, None));
+}
+
+#[test]
+fn the_last_good_one_comes_back_although_the_failed_one_is_seen_for_a_while_and_others_fail_after_it() {
+    let mut cards = cards(&[&[0], &[0], &[0]]);
+    cards.seen(0, Presence::There, seconds(0));
+    cards.wish(Ticket(1), 1, true, seconds(100)).unwrap();
+    cards.next(seconds(100)).unwrap();
+    cards.done(Ended::Failed, seconds(150));
+    cards.forget(Ticket(1));
+    // What is left of it still answers its probes.
+    cards.seen(1, Presence::Coming, seconds(150));
+    assert_eq!(cards.next(seconds(150)), None);
+    cards.seen(1, Presence::Away, seconds(152));
+    cards.seen(1, Presence::Away, seconds(153));
+    // Somebody wants a third one first, which fails as well, on cards that are free by now.
+    cards.wish(Ticket(2), 2, true, seconds(153)).unwrap();
+    assert_eq!(cards.next(seconds(153)), load(2, &[]));
+    cards.done(Ended::Failed, seconds(160));
+    cards.forget(Ticket(2));
+    assert_eq!(cards.comes_back(), Some(0));
+    assert_eq!(cards.next(seconds(160)), Some(Job { target: 0, stop: vec![], back: true }));
+}
+
+#[test]
+fn what_somebody_else_took_away_or_another_has_replaced_does_not_come_back() {
+    let mut cards = cards(&[&[0], &[0], &[1]]);
+    cards.seen(0, Presence::There, seconds(0));
+    cards.seen(2, Presence::There, seconds(0));
+    cards.wish(Ticket(1), 1, true, seconds(100)).unwrap();
+    assert_eq!(cards.next(seconds(100)), load(1, &[0]));
+    cards.done(Ended::Loaded, seconds(150));
+    cards.forget(Ticket(1));
+    for second in [160, 161] {
+        cards.seen(1, Presence::Away, seconds(second));
+        cards.seen(2, Presence::Away, seconds(second));
+    }
+    cards.wish(Ticket(2), 1, true, seconds(170)).unwrap();
+    cards.next(seconds(170)).unwrap();
+    cards.done(Ended::Failed, seconds(180));
+    cards.forget(Ticket(2));
+    assert_eq!((cards.comes_back(), cards.next(seconds(180))), (None, None));
+}
+
+#[test]
+fn a_loader_that_cannot_be_reached_is_waited_for_a_minute_and_takes_nobody_from_their_place() {
+    let mut cards = one_card();
+    cards.reaches(false, seconds(100));
+    cards.wish(Ticket(1), 1, true, seconds(100)).unwrap();
+    assert_eq!(cards.hold(Ticket(1), seconds(105)), Some(Hold::Unreachable(seconds(5))));
+    assert_eq!(cards.next(seconds(110)), None);
+    assert!(cards.admits(0));
+    // It comes up, goes before it is told to load, and comes up again.
+    cards.reaches(true, seconds(120));
+    assert_eq!(cards.next(seconds(120)), load(1, &[0]));
+    cards.done(Ended::Unreachable, seconds(120));
+    assert!(cards.admits(0) && matches!(cards.standing(Ticket(1), seconds(121)), Standing::Waits { .. }));
+    cards.reaches(true, seconds(123));
+    assert_eq!(cards.next(seconds(123)), load(1, &[0]), "without another idle minute");
+    cards.done(Ended::Unreachable, seconds(123));
+    assert_eq!(cards.standing(Ticket(1), seconds(183)), Standing::Failed(seconds(1)));
+    assert_eq!(cards.offer(1, true, seconds(200)), Offer::Failed(seconds(1)));
+    cards.reaches(true, seconds(201));
+    assert!(matches!(cards.offer(1, true, seconds(201)), Offer::After(_)));
+}
+
+#[test]
+fn a_wish_knows_what_it_waits_for() {
+    let rules = Rules { wait: seconds(1000), ..Rules::default() };
+    let mut cards = cards_under(rules, &[&[0], &[0], &[0]]);
+    cards.seen(0, Presence::There, seconds(0));
+    cards.runs(0, OWN, seconds(10));
+    cards.wish(Ticket(1), 1, true, seconds(10)).unwrap();
+    cards.wish(Ticket(2), 2, true, seconds(11)).unwrap();
+    let hold = |cards: &Cards, ticket, now| cards.hold(Ticket(ticket), seconds(now));
+    assert_eq!(hold(&cards, 1, 20), Some(Hold::Stays(0, seconds(280))));
+    assert_eq!(hold(&cards, 2, 20), Some(Hold::Older(1)));
+    assert_eq!(hold(&cards, 1, 300), Some(Hold::Runs(0, 1, 0)));
+    cards.runs(0, NONE, seconds(310));
+    assert_eq!(hold(&cards, 1, 311), Some(Hold::Next));
+    cards.next(seconds(311)).unwrap();
+    assert_eq!(hold(&cards, 1, 321), Some(Hold::Loads(seconds(10))));
+    assert_eq!(hold(&cards, 2, 321), Some(Hold::Other(1, seconds(10))));
+    assert_eq!(hold(&cards, 3, 321), None);
+}
+
+#[test]
+fn a_load_that_was_slower_than_anybody_waits_is_tried_again_all_the_same() {
+    let rules = Rules { wait: seconds(120), ..Rules::default() };
+    let loadable = Loadable { cards: vec![], expected: seconds(LOAD), seen: Some(seconds(700)) };
+    let mut cards = Cards::new(rules, vec![loadable]);
+    cards.wish(Ticket(1), 0, true, seconds(0)).unwrap();
+    cards.next(seconds(0)).unwrap();
+    cards.done(Ended::Loaded, seconds(100));
+    assert_eq!(cards.load_time(0), Some(seconds(400)), "as much as all before it");
 }
 
 #[test]
@@ -291,5 +390,5 @@ fn who_would_wait_too_long_or_behind_too_many_is_told_at_once() {
     cards.wish(Ticket(2), 1, true, seconds(100)).unwrap();
     assert_eq!(cards.wish(Ticket(3), 1, true, seconds(100)), Err(Standing::QueueFull));
     cards.runs(0, OWN, seconds(220));
-    assert!(matches!(cards.standing(Ticket(2), seconds(220)), Standing::TooLong { .. }));
+    assert_eq!(cards.standing(Ticket(2), seconds(220)), Standing::Expired { waited: seconds(120) });
 }

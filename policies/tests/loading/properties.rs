@@ -111,7 +111,11 @@ impl Rig {
                     self.longest = self.longest.max(now - since);
                 }
                 Standing::Waits { .. } => continue,
-                Standing::Failed(_) | Standing::Denied | Standing::TooLong { .. } | Standing::QueueFull => {
+                Standing::Failed(_)
+                | Standing::Denied
+                | Standing::Expired { .. }
+                | Standing::TooLong { .. }
+                | Standing::QueueFull => {
                     self.unfulfilled += 1;
                 }
             }

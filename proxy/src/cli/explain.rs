@@ -55,7 +55,7 @@ pub(super) async fn run(file: Option<PathBuf>, args: ExplainArgs) -> Result<(), 
         app.probe_all().await;
     }
     if let Some(trouble) = app.loader.as_ref().and_then(|loader| loader.last_trouble()) {
-        say(format_args!("caution    {trouble}"));
+        say(format_args!("caution    {}: {}", trouble.said, trouble.detail));
     }
     let mut call = read(&args.request)?;
     let client = match &args.client {

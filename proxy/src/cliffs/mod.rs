@@ -4,7 +4,7 @@
 //! now and then. Numbers from another rig, imported into the file while the proxy runs, are taken over and not overwritten.
 //! Without a file all is learned anew after a restart; who starts the proxy is told so.
 //!
-//! How fast backends were is kept beside it ([`speeds`]). Must never hold up a request: writing happens aside.
+//! How fast backends were, and how long they loaded, is kept beside it ([`speeds`]). Must never hold up a request: writing happens aside.
 
 mod file;
 mod speeds;
@@ -78,7 +78,7 @@ impl CliffMaps {
             }
         }
         let mut speeds_file = settings.file.as_ref().map(|file| file.with_file_name("speeds.json"));
-        let mut speeds = Speeds::new();
+        let mut speeds = Speeds::default();
         match speeds_file.as_deref().map(speeds::read) {
             Some(Ok(known)) => speeds = known,
             Some(Err(error)) => {
@@ -127,12 +127,23 @@ impl CliffMaps {
 
     /// How fast a backend was with its model.
     pub(crate) fn speed(&self, owner: &Owner) -> Option<Learner> {
-        self.speeds.lock().get(owner).cloned()
+        self.speeds.lock().tokens.get(owner).cloned()
     }
 
     /// That is how fast it is.
     pub(crate) fn is_fast(&self, owner: Owner, speed: Learner) {
-        self.speeds.lock().insert(owner, speed);
+        self.speeds.lock().tokens.insert(owner, speed);
+    }
+
+    /// How long a backend took to be loaded.
+    pub(crate) fn load_time(&self, backend: &str) -> Option<Duration> {
+        self.speeds.lock().loads.get(backend).copied()
+    }
+
+    /// So long it took. Kept at once: loads are rare.
+    pub(crate) fn took(&self, backend: &str, time: Duration) {
+        self.speeds.lock().loads.insert(backend.to_owned(), time);
+        self.urgent.notify_one();
     }
 
     /// A request of this shape was answered to its end.

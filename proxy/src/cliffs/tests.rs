@@ -116,3 +116,25 @@ fn speeds_are_kept_beside_the_maps_and_a_file_with_numbers_that_are_none_is_left
     maps.save();
     assert_eq!(std::fs::read_to_string(&file).expect("a file"), text);
 }
+
+#[test]
+fn load_times_are_kept_across_restarts_and_one_that_is_none_leaves_the_file_alone() {
+    let place = Place::new();
+    let maps = place.maps();
+    maps.took("a", Duration::from_millis(42_500));
+    maps.save();
+    assert_eq!(place.maps().load_time("a"), Some(Duration::from_millis(42_500)));
+    assert_eq!(place.maps().load_time("b"), None);
+    let file = place.file().with_file_name("speeds.json");
+    for none in ["-1.0", "1e300", "90000.0"] {
+        let text = std::fs::read_to_string(&file).expect("a file");
+        let wrong = text.replace("42.5", none);
+        std::fs::write(&file, &wrong).expect("written");
+        let maps = place.maps();
+        assert_eq!(maps.load_time("a"), None);
+        maps.took("a", Duration::from_secs(1));
+        maps.save();
+        assert_eq!(std::fs::read_to_string(&file).expect("a file"), wrong);
+        std::fs::write(&file, &text).expect("written");
+    }
+}

@@ -116,6 +116,7 @@ fn cliffs(written: file::Cliffs, base: &Path, floor: u64) -> cliffs::Settings {
 pub(super) fn check(file: file::File, base: &Path) -> Result<Config, Vec<String>> {
     let mut complaints = Vec::new();
     let server = server(file.server, base, &mut complaints);
+    let has_loads = file.backend.iter().any(|backend| backend.load.is_some() || backend.gpus.is_some());
     let backends: Vec<Backend> = (1..)
         .zip(file.backend)
         .filter_map(|(nth, written)| backend::check(nth, written, file.loader.as_ref(), &mut complaints))
@@ -153,7 +154,7 @@ pub(super) fn check(file: file::File, base: &Path) -> Result<Config, Vec<String>
     let loader =
         file.loader.and_then(|written| loader::check(&written, file.admission.queue, &mut complaints));
     if let Some(loader) = &loader {
-        loader::together(loader, &backends, &mut complaints);
+        loader::together(loader, &backends, has_loads, &mut complaints);
     }
     let probe = Probe { interval: file.probe.interval, timeout: file.probe.timeout };
     match server {

@@ -57,6 +57,12 @@ pub(super) struct Written {
     load_timeout: Duration,
     #[serde(default)]
     background: bool,
+    #[serde(default = "ahead")]
+    ahead: bool,
+}
+
+fn ahead() -> bool {
+    true
 }
 
 fn min_residency() -> Duration {
@@ -103,6 +109,8 @@ pub(crate) struct Loader {
     pub(crate) load_timeout: Duration,
     /// Background requests may have another backend loaded, too.
     pub(crate) background: bool,
+    /// For a conversation that is about to outgrow its backend the next one is loaded before its next turn.
+    pub(crate) ahead: bool,
 }
 
 /// Who carries loads out.
@@ -233,7 +241,8 @@ pub(super) fn check(written: &Written, queue: usize, complaints: &mut Vec<String
         wait: written.wait,
         queue,
     };
-    Some(Loader { driver, rules, load_timeout: written.load_timeout, background: written.background })
+    let Written { load_timeout, background, ahead, .. } = *written;
+    Some(Loader { driver, rules, load_timeout, background, ahead })
 }
 
 /// What of a `[[backend]]` says how it is loaded.
@@ -253,8 +262,12 @@ pub(super) fn load(
     mut complain: impl FnMut(String),
 ) -> Option<Load> {
     let Some(loader) = loader else {
-        if said.load.is_some() {
-            complain("load: there is no [loader] that could\nhint: [loader] driver = \"model-switch\", \"llama-swap\" or \"command\"".to_owned());
+        let given = [("load", said.load.is_some()), ("gpus", said.gpus.is_some())];
+        for (key, _) in given.iter().filter(|(_, given)| *given) {
+            complain(format!(
+                "{key}: there is no [loader] that could take it into account\nhint: [loader] driver = \"model-switch\", \"llama-swap\" or \
+                 \"command\", or no {key}"
+            ));
         }
         return None;
     };
@@ -269,6 +282,7 @@ pub(super) fn load(
     }
     let written = said.load.unwrap_or_default();
     let (driver, force) = (loader.driver, written.force);
+    let mut misplaced = false;
     for (key, given, takes) in [
         ("slug", written.slug.is_some(), &[DriverName::ModelSwitch][..]),
         ("force", written.force, &[DriverName::ModelSwitch]),
@@ -278,7 +292,12 @@ pub(super) fn load(
         ("check", written.check.is_some(), &[DriverName::Command]),
     ] {
         if given && !takes.contains(&driver) {
-            complain(format!("load.{key}: {} takes none", driver.name()));
+            let others: Vec<&str> = takes.iter().map(|driver| driver.name()).collect();
+            let (driver, others) = (driver.name(), others.join(" or "));
+            complain(format!(
+                "load.{key}: driver {driver} takes none\nhint: it is for driver {others} of [loader]"
+            ));
+            misplaced = true;
         }
     }
     let commands = [("start", &written.start), ("stop", &written.stop), ("check", &written.check)];
@@ -289,12 +308,16 @@ pub(super) fn load(
             ));
         }
     }
-    let missing = |key: &str, hint: &str| {
+    let mut missing = |key: &str, hint: &str| {
+        if misplaced {
+            // It is told for another driver: that is the one thing to mend.
+            return;
+        }
         let whence = if said.gpus.is_some() { "gpus" } else { "load" };
-        format!(
+        complain(format!(
             "{whence}: {} is not told how to load it: load.{key} is missing\nhint: {hint}, or leave gpus out if it is always there",
             driver.name()
-        )
+        ));
     };
     let way = match driver {
         DriverName::ModelSwitch => match (written.slug, written.model) {
@@ -303,7 +326,7 @@ pub(super) fn load(
             (None, None) => match said.preset {
                 Some(preset) => Way::Slug { slug: preset.slug.clone(), force },
                 None => {
-                    complain(missing("slug", "load = { slug = \"vllm/dual\" }, one of its GET /models"));
+                    missing("slug", "load = { slug = \"vllm/dual\" }, one of its GET /models");
                     return None;
                 }
             },
@@ -311,14 +334,14 @@ pub(super) fn load(
         DriverName::LlamaSwap => match written.model.or(said.model.map(str::to_owned)) {
             Some(model) => Way::Swap { model },
             None => {
-                complain(missing("model", "load = { model = \"…\" }, a name of its configuration"));
+                missing("model", "load = { model = \"…\" }, a name of its configuration");
                 return None;
             }
         },
         DriverName::Command => match written.start {
             Some(start) => Way::Command(Commands { start, stop: written.stop, check: written.check }),
             None => {
-                complain(missing("start", "load = { start = [\"program\", \"argument\"], stop = […] }"));
+                missing("start", "load = { start = [\"program\", \"argument\"], stop = […] }");
                 return None;
             }
         },
@@ -328,10 +351,10 @@ pub(super) fn load(
     Some(Load { cards, time: written.time.unwrap_or(LOAD_TIME), way })
 }
 
-/// What only shows when all backends are there.
-pub(super) fn together(loader: &Loader, backends: &[Backend], complaints: &mut Vec<String>) {
+/// What only shows when all backends are there. `has_loads`: some backend is meant to be loaded, be that well said or not.
+pub(super) fn together(loader: &Loader, backends: &[Backend], has_loads: bool, complaints: &mut Vec<String>) {
     let loaded = || backends.iter().filter_map(|backend| Some((backend, backend.load.as_ref()?)));
-    if loaded().next().is_none() {
+    if !has_loads {
         complaints.push(
             "[loader] driver: there is no backend that it may load\nhint: gpus = [0] or load = { … } under [[backend]]"
                 .to_owned(),

@@ -29,7 +29,26 @@ impl ApiError {
         )
     }
 
-    /// It would take longer than a request may wait, or has.
+    /// A request has waited as long as it may. `why`: what stood in the way.
+    pub(crate) fn waited_too_long_for_load(backend: &str, waited: Duration, why: &str) -> Self {
+        let seconds = waited.as_secs();
+        let message = format!(
+            "{backend} has to be loaded and was not there after {seconds} s, which is as long as a request waits: {why}"
+        );
+        Self::not_loaded(
+            message,
+            "try again, since a load that has begun goes on; or raise wait in [loader]",
+            LONGEST_RETRY_AFTER / 4,
+        )
+    }
+
+    /// The proxy is about to end, and begins no load.
+    pub(crate) fn not_loaded_any_more(backend: &str) -> Self {
+        let message = format!("{backend} has to be loaded, and this proxy is being stopped");
+        Self::not_loaded(message, "try again when it is back", 5)
+    }
+
+    /// It would take longer than a request may wait.
     pub(crate) fn load_takes_too_long(backend: &str, expected: Duration, limit: Duration) -> Self {
         let (expected, limit) = (expected.as_secs().max(1), limit.as_secs());
         let message =

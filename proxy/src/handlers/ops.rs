@@ -16,7 +16,7 @@ use crate::models;
 /// The process runs.
 pub(crate) async fn health(State(live): State<Arc<Live>>) -> Response<Body> {
     let app = live.app();
-    answer(StatusCode::OK, &json!({ "status": "ok", "backends": states(&app) }))
+    answer(StatusCode::OK, &told(&app, "ok"))
 }
 
 /// At least one backend can be asked.
@@ -25,7 +25,7 @@ pub(crate) async fn ready(State(live): State<Arc<Live>>) -> Response<Body> {
     let ready = app.fleet.all().iter().any(|backend| backend.state() == BackendState::Up);
     let (status, word) =
         if ready { (StatusCode::OK, "ready") } else { (StatusCode::SERVICE_UNAVAILABLE, "no backend is up") };
-    answer(status, &json!({ "status": word, "backends": states(&app) }))
+    answer(status, &told(&app, word))
 }
 
 /// Prometheus' text format.
@@ -54,7 +54,8 @@ pub(crate) async fn model(State(live): State<Arc<Live>>, Path(name): Path<String
     }
 }
 
-fn states(app: &App) -> Value {
+/// How all is, and what is wrong with the loader.
+fn told(app: &App, status: &str) -> Value {
     let state = |backend: &Arc<crate::backend::Backend>| {
         let state = backend.state().to_string();
         let ill = backend.needs_restart().map(str::to_owned);
@@ -62,7 +63,12 @@ fn states(app: &App) -> Value {
         let words = ill.map_or_else(|| state.clone(), |why| format!("{state}, needs a restart: {why}"));
         (backend.name().to_owned(), words.into())
     };
-    Value::Object(app.fleet.all().iter().map(state).collect())
+    let backends = Value::Object(app.fleet.all().iter().map(state).collect());
+    let mut told = json!({ "status": status, "backends": backends });
+    if let Some(loader) = &app.loader {
+        told["loader"] = loader.last_trouble().map_or_else(|| "ok".to_owned(), |trouble| trouble.said).into();
+    }
+    told
 }
 
 fn answer(status: StatusCode, value: &Value) -> Response<Body> {

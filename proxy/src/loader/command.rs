@@ -9,15 +9,23 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use switchback_policies::loading::{Index, Job, Presence};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::driver::{AGAIN, Trouble};
-use super::process::{Process, program_is_there};
+use super::driver::{AGAIN, Found, Told, Trouble};
+use super::process::{GRACE, Process, cannot_start};
 use crate::backend::Backend;
 use crate::config::{Commands, Way};
 
 /// How long `check` may take.
 const CHECK: Duration = Duration::from_secs(10);
+
+/// One that hangs is not run again so soon, since everything else waits for it meanwhile.
+const CHECK_AGAIN: Duration = Duration::from_secs(60);
+
+/// Between the request to stop and the end by force, for what is no server and did not end in time.
+const SHORT_GRACE: Duration = Duration::from_secs(1);
 
 /// How long `stop` may take, and after it the backend to be gone.
 const STOP: Duration = Duration::from_secs(60);
@@ -28,6 +36,8 @@ pub(crate) struct Processes {
     running: Mutex<HashMap<String, Arc<Process>>>,
     /// Held while something is loaded.
     pub(super) turn: tokio::sync::Mutex<()>,
+    /// The proxy is about to end.
+    stopping: watch::Sender<bool>,
     /// Variables of the environment that hold keys of clients.
     without: Vec<String>,
 }
@@ -38,14 +48,49 @@ impl Processes {
         Self { without: keys.map(str::to_owned).into_iter().collect(), ..Self::default() }
     }
 
-    /// Ends all servers that belong to the proxy, together.
-    pub(crate) async fn end(&self) {
+    /// The proxy is about to end: nothing is started from now on, and what is being loaded is given up.
+    pub(crate) fn no_more(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    /// Resolves when the proxy is about to end.
+    pub(super) async fn until_no_more(&self) {
+        let mut stopping = self.stopping.subscribe();
+        if stopping.wait_for(|stopping| *stopping).await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    /// Ends all servers that belong to the proxy, together: by force after `grace`.
+    pub(crate) async fn end(&self, grace: Duration) {
+        self.no_more();
+        // Whoever loads gives up at once, and has started nothing then that is not known here.
+        let _ = tokio::time::timeout(grace, self.turn.lock()).await;
         let running: Vec<Arc<Process>> = self.running.lock().drain().map(|(_, process)| process).collect();
-        let mut ending = tokio::task::JoinSet::new();
+        let mut ending = JoinSet::new();
         for process in running {
-            ending.spawn(async move { process.stop().await });
+            ending.spawn(async move { process.stop(grace.min(GRACE)).await });
         }
         while ending.join_next().await.is_some() {}
+    }
+
+    /// Runs a program to its end: how that was, if it came in time.
+    async fn run(&self, words: &[String], until: Instant) -> Result<Result<(), String>, String> {
+        let process = match Process::start(words, &self.without) {
+            Ok(process) => process,
+            Err(error) => return Ok(Err(error)),
+        };
+        let Ok(ended) = tokio::time::timeout_at(until, process.end()).await else {
+            process.stop(SHORT_GRACE).await;
+            return Err(format!("{} did not end in time; it wrote: {}", words.join(" "), process.tail()));
+        };
+        Ok(match ended {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => {
+                Err(format!("{} ended with {status}; it wrote: {}", words.join(" "), process.tail()))
+            }
+            Err(error) => Err(error),
+        })
     }
 
     /// Asks them to stop, and waits for none.
@@ -58,11 +103,13 @@ impl Processes {
 pub(super) struct Command {
     backends: Vec<Arc<Backend>>,
     processes: Arc<Processes>,
+    /// Checks that hung, and when.
+    hung: Mutex<HashMap<Index, Instant>>,
 }
 
 impl Command {
     pub(super) fn new(backends: &[Arc<Backend>], processes: Arc<Processes>) -> Self {
-        Self { backends: backends.to_vec(), processes }
+        Self { backends: backends.to_vec(), processes, hung: Mutex::default() }
     }
 
     fn commands(&self, index: Index) -> Option<&Commands> {
@@ -76,24 +123,52 @@ impl Command {
         self.processes.running.lock().get(self.backends[index].name()).cloned()
     }
 
-    pub(super) async fn look(&self) -> Vec<Option<Presence>> {
-        let mut found = Vec::new();
-        for index in 0..self.backends.len() {
-            let check = self.commands(index).and_then(|commands| commands.check.as_deref());
-            found.push(match check {
-                None => None,
-                Some(check) if self.run(check, Instant::now() + CHECK).await.is_ok() => Some(Presence::There),
-                Some(_) => Some(Presence::Away),
-            });
+    /// Runs all checks together.
+    pub(super) async fn look(&self) -> Found {
+        let mut told = vec![Told::AsProbed; self.backends.len()];
+        let mut checks = JoinSet::new();
+        for (index, told) in told.iter_mut().enumerate() {
+            let Some(check) = self.commands(index).and_then(|commands| commands.check.clone()) else {
+                continue;
+            };
+            *told = Told::AsBefore;
+            let hung = self.hung.lock().get(&index).is_some_and(|since| since.elapsed() < CHECK_AGAIN);
+            if !hung {
+                let processes = self.processes.clone();
+                checks.spawn(async move { (index, processes.run(&check, Instant::now() + CHECK).await) });
+            }
         }
-        found
+        while let Some(done) = checks.join_next().await {
+            let Ok((index, done)) = done else { continue };
+            told[index] = match done {
+                Ok(status) => {
+                    self.hung.lock().remove(&index);
+                    Told::Is(if status.is_ok() { Presence::There } else { Presence::Away })
+                }
+                Err(_) => {
+                    self.hung.lock().insert(index, Instant::now());
+                    Told::AsBefore
+                }
+            };
+        }
+        let hung = (0..told.len()).find(|index| told[*index] == Told::AsBefore);
+        let trouble = hung.map(|index| {
+            let name = self.backends[index].name();
+            let said = format!(
+                "the check command of {name} did not end within {} s: see load.check in its [[backend]]",
+                CHECK.as_secs()
+            );
+            let detail = self.commands(index).and_then(|commands| commands.check.as_ref());
+            Trouble::new(said, detail.map(|words| words.join(" ")).unwrap_or_default())
+        });
+        Found { told, trouble }
     }
 
     pub(super) async fn load(&self, job: &Job, until: Instant) -> Result<(), Trouble> {
         let start = self.commands(job.target).map(|commands| commands.start.as_slice()).unwrap_or_default();
-        if let Some(program) = start.first().filter(|program| !program_is_there(program)) {
-            let said = "the program of its start command is not there: see load in its [[backend]]";
-            return Err(Trouble::new(said, format!("there is no program {program}")).before());
+        if let Some(why) = start.first().and_then(|program| cannot_start(program)) {
+            let said = "its start command cannot be started: see load in its [[backend]]";
+            return Err(Trouble::new(said, why).before());
         }
         for victim in &job.stop {
             self.can_stop(*victim).await?;
@@ -130,7 +205,7 @@ impl Command {
     /// Takes away what is left of a start that failed.
     pub(super) async fn clear(&self, target: Index) {
         if let Some(stop) = self.commands(target).and_then(|commands| commands.stop.as_deref())
-            && let Err(detail) = self.run(stop, Instant::now() + STOP).await
+            && let Err(detail) = self.ends_well(stop, Instant::now() + STOP).await
         {
             tracing::warn!(
                 backend = self.backends[target].name(),
@@ -145,7 +220,7 @@ impl Command {
     async fn end(&self, target: Index) {
         let process = self.processes.running.lock().remove(self.backends[target].name());
         if let Some(process) = process {
-            process.stop().await;
+            process.stop(GRACE).await;
         }
     }
 
@@ -169,7 +244,7 @@ impl Command {
         let backend = &self.backends[victim];
         let stop = self.commands(victim).and_then(|commands| commands.stop.as_deref());
         if let Some(stop) = stop {
-            self.run(stop, until).await.map_err(|detail| {
+            self.ends_well(stop, until).await.map_err(|detail| {
                 Trouble::new(format!("{} could not be stopped for it", backend.name()), detail)
             })?;
         }
@@ -185,16 +260,8 @@ impl Command {
     }
 
     /// Runs a program to its end, which must be a good one.
-    async fn run(&self, words: &[String], until: Instant) -> Result<(), String> {
-        let process = Process::start(words, &self.processes.without)?;
-        let Ok(ended) = tokio::time::timeout_at(until, process.end()).await else {
-            process.stop().await;
-            return Err(format!("{} did not end in time; it wrote: {}", words.join(" "), process.tail()));
-        };
-        match ended? {
-            status if status.success() => Ok(()),
-            status => Err(format!("{} ended with {status}; it wrote: {}", words.join(" "), process.tail())),
-        }
+    async fn ends_well(&self, words: &[String], until: Instant) -> Result<(), String> {
+        self.processes.run(words, until).await.and_then(|ended| ended)
     }
 }
 
@@ -203,12 +270,19 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    async fn who_is_about_to_load_when_the_proxy_ends_is_told_so() {
+        let processes = Processes::without(None);
+        processes.end(GRACE).await;
+        processes.until_no_more().await;
+    }
+
+    #[tokio::test]
     async fn servers_that_belong_to_the_proxy_end_with_it() {
         let processes = Processes::without(None);
         let server = ["sh", "-c", "sleep 1000 & wait"].map(str::to_owned);
         let server = Arc::new(Process::start(&server, &[]).unwrap());
         processes.running.lock().insert("server".to_owned(), server.clone());
-        processes.end().await;
+        processes.end(GRACE).await;
         assert!(server.has_ended().is_some() && processes.running.lock().is_empty());
     }
 }

@@ -40,9 +40,54 @@ impl Trouble {
         Self { ended: Ended::NotBegun, ..self }
     }
 
+    /// The same of a question that changes nothing, whose answer did not come.
+    pub(super) fn in_vain(self) -> Self {
+        if self.ended == Ended::Failed { self.unreachable() } else { self }
+    }
+
+    /// It came when somebody had been stopped already.
+    pub(super) fn after(self) -> Self {
+        Self { ended: Ended::Failed, ..self }
+    }
+
+    /// Whoever carries loads out cannot be reached: nobody was stopped, and it may be there soon.
+    pub(super) fn unreachable(self) -> Self {
+        Self { ended: Ended::Unreachable, ..self }
+    }
+
     /// Somebody else is loading: it is not the time.
     pub(super) fn deferred(self) -> Self {
         Self { ended: Ended::Deferred, ..self }
+    }
+}
+
+/// Where a backend is, as its driver tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// There, or not.
+    Is(Presence),
+    /// As its own probe finds it.
+    AsProbed,
+    /// Nothing new is known.
+    AsBefore,
+}
+
+/// Where all backends are.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// For each of them.
+    pub(super) told: Vec<Told>,
+    /// Why not everything was told.
+    pub(super) trouble: Option<Trouble>,
+}
+
+impl Found {
+    /// Where this one is, if that was told.
+    pub(super) fn presence(&self, index: Index) -> Option<Presence> {
+        match self.told.get(index) {
+            Some(Told::Is(presence)) => Some(*presence),
+            Some(Told::AsProbed | Told::AsBefore) | None => None,
+        }
     }
 }
 
@@ -72,12 +117,16 @@ impl Driver {
         }
     }
 
-    /// Where each backend is; `None`: as its probe finds it.
-    pub(super) async fn look(&self) -> Result<Vec<Option<Presence>>, Trouble> {
-        match self {
-            Self::ModelSwitch(driver) => driver.look().await,
-            Self::LlamaSwap(driver) => driver.look().await,
-            Self::Command(driver) => Ok(driver.look().await),
+    /// Where each backend is.
+    pub(super) async fn look(&self) -> Found {
+        let (looked, all) = match self {
+            Self::ModelSwitch(driver) => (driver.look().await, driver.count()),
+            Self::LlamaSwap(driver) => (driver.look().await, driver.count()),
+            Self::Command(driver) => return driver.look().await,
+        };
+        match looked {
+            Ok(looked) => Found { told: looked.into_iter().map(Told::Is).collect(), trouble: None },
+            Err(trouble) => Found { told: vec![Told::AsBefore; all], trouble: Some(trouble) },
         }
     }
 

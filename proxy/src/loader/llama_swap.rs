@@ -36,8 +36,13 @@ impl LlamaSwap {
         Self { service, connector, models: models.collect() }
     }
 
-    pub(super) async fn look(&self) -> Result<Vec<Option<Presence>>, Trouble> {
-        let said = self.ask(Method::GET, "/running", Instant::now() + LOOK).await?;
+    pub(super) fn count(&self) -> usize {
+        self.models.len()
+    }
+
+    pub(super) async fn look(&self) -> Result<Vec<Presence>, Trouble> {
+        let asked = self.ask(Method::GET, "/running", Instant::now() + LOOK).await;
+        let said = asked.map_err(Trouble::in_vain)?;
         let Some(running) = said.body.get("running").and_then(Value::as_array).filter(|_| said.status == 200)
         else {
             let text = format!("{NAME} does not tell what runs: is the url in [loader] its own?");
@@ -51,19 +56,21 @@ impl LlamaSwap {
                 Some(_) | None => Presence::Away,
             }
         };
-        Ok(self.models.iter().map(|model| Some(each(model))).collect())
+        Ok(self.models.iter().map(each).collect())
     }
 
     pub(super) async fn load(&self, job: &Job, until: Instant) -> Result<(), Trouble> {
-        for victim in &job.stop {
+        for (nth, victim) in job.stop.iter().enumerate() {
             let path = format!("/api/models/unload/{}", in_path(&self.models[*victim]));
             // Older ones cannot, and unload it when the other is loaded.
-            self.ask(Method::POST, &path, until).await?;
+            let asked = self.ask(Method::POST, &path, until).await;
+            asked.map_err(|trouble| if nth == 0 { trouble } else { trouble.after() })?;
         }
         let model = &self.models[job.target];
-        let said = self.ask(Method::GET, &format!("/upstream/{}/health", in_path(model)), until).await?;
+        let asked = self.ask(Method::GET, &format!("/upstream/{}/health", in_path(model)), until).await;
+        let said = asked.map_err(|trouble| if job.stop.is_empty() { trouble } else { trouble.after() })?;
         // An engine without a health page answers 404, and so does llama-swap for a model that it does not know.
-        if said.status < 500 && self.is_there(job.target).await? {
+        if said.status < 500 && self.is_there(job.target).await.map_err(Trouble::after)? {
             return Ok(());
         }
         let text = match said.status {
@@ -74,7 +81,7 @@ impl LlamaSwap {
     }
 
     async fn is_there(&self, target: Index) -> Result<bool, Trouble> {
-        Ok(self.look().await?.get(target) == Some(&Some(Presence::There)))
+        Ok(self.look().await?.get(target) == Some(&Presence::There))
     }
 
     async fn ask(&self, method: Method, path: &str, until: Instant) -> Result<Said, Trouble> {

@@ -20,18 +20,20 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use switchback_policies::facts::Loaded;
-use switchback_policies::loading::{Cards, Index, Loadable, Offer, Presence, Rules, Ticket};
+use switchback_policies::loading::{Cards, Ended, Index, Loadable, Offer, Presence, Rules, Ticket};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 pub(crate) use self::command::Processes;
+pub(crate) use self::driver::Trouble;
 use self::driver::{AGAIN, Driver};
-pub(crate) use self::process::program_is_there;
+pub(crate) use self::process::cannot_start;
 pub(crate) use self::wait::{NotThere, first_to_load, may_load, until_there};
 use crate::admission::WaitingRoom;
 use crate::backend::client::Connect;
 use crate::backend::{Backend, Fleet};
+use crate::cliffs::CliffMaps;
 use crate::config::{self, Config};
 use crate::telemetry::metrics::Metrics;
 
@@ -61,7 +63,7 @@ struct Inner {
     /// The driver has told where all are, once at least.
     told: AtomicBool,
     /// Why it did not at the last look.
-    trouble: Mutex<Option<String>>,
+    trouble: Mutex<Option<Trouble>>,
     /// Somebody wants it to look again now.
     bell: Arc<Notify>,
     /// The number of the next wish.
@@ -70,6 +72,7 @@ struct Inner {
     admission: Arc<WaitingRoom>,
     processes: Arc<Processes>,
     metrics: Arc<Metrics>,
+    cliffs: Arc<CliffMaps>,
 }
 
 impl Drop for Loader {
@@ -87,6 +90,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) admission: &'a Arc<WaitingRoom>,
     pub(crate) processes: &'a Arc<Processes>,
     pub(crate) metrics: &'a Arc<Metrics>,
+    /// Where load times are kept.
+    pub(crate) cliffs: &'a Arc<CliffMaps>,
 }
 
 impl Loader {
@@ -114,7 +119,8 @@ impl Loader {
         }
         let loadable = |backend: &Arc<Backend>| {
             let load = backend.config.load.as_ref()?;
-            Some(Loadable { cards: load.cards.clone(), expected: load.time })
+            let seen = around.cliffs.load_time(backend.name());
+            Some(Loadable { cards: load.cards.clone(), expected: load.time, seen })
         };
         let loadables = backends.iter().filter_map(loadable).collect();
         let bell = Arc::new(Notify::new());
@@ -142,6 +148,7 @@ impl Loader {
             admission: around.admission.clone(),
             processes: around.processes.clone(),
             metrics: around.metrics.clone(),
+            cliffs: around.cliffs.clone(),
             probe: config.probe,
             config: loader,
             backends,
@@ -173,7 +180,7 @@ impl Loader {
     }
 
     /// Why it does not tell where backends are, if it does not.
-    pub(crate) fn last_trouble(&self) -> Option<String> {
+    pub(crate) fn last_trouble(&self) -> Option<Trouble> {
         self.inner.trouble.lock().clone()
     }
 
@@ -184,8 +191,19 @@ impl Loader {
             Offer::Ready => Loaded::Yes,
             Offer::After(time) => Loaded::After(time.as_secs_f64()),
             Offer::Denied => Loaded::MayNot,
-            Offer::Failed(again) => Loaded::Failed((again + NEARLY_A_SECOND).as_secs()),
+            Offer::Failed(again) => {
+                if self.inner.trouble.lock().is_some() {
+                    // Who tells where backends are may do so again.
+                    self.inner.bell.notify_one();
+                }
+                Loaded::Failed((again + NEARLY_A_SECOND).as_secs())
+            }
         }
+    }
+
+    /// Whether a backend is loaded ahead for a conversation that is about to outgrow the one that is there.
+    pub(crate) fn moves_ahead(&self) -> bool {
+        self.inner.config.ahead
     }
 
     /// Whether background requests may have a backend loaded.
@@ -201,7 +219,13 @@ impl Loader {
     /// Why the last load of a backend failed.
     pub(crate) fn trouble(&self, backend: &Arc<Backend>) -> String {
         let index = self.inner.index(backend);
-        index.map(|index| self.inner.troubles.lock()[index].clone()).unwrap_or_default()
+        let own = index.map(|index| self.inner.troubles.lock()[index].clone()).unwrap_or_default();
+        let now = self.inner.trouble.lock();
+        match &*now {
+            // Nobody can be loaded now, whatever was before.
+            Some(trouble) if own.is_empty() || trouble.ended == Ended::Unreachable => trouble.said.clone(),
+            Some(_) | None => own,
+        }
     }
 
     /// After a fault that a backend's end could explain: whether somebody has taken it away.

@@ -36,7 +36,11 @@ impl ModelSwitch {
         Self { service, connector, ways: ways.collect(), aliases: Mutex::default() }
     }
 
-    pub(super) async fn look(&self) -> Result<Vec<Option<Presence>>, Trouble> {
+    pub(super) fn count(&self) -> usize {
+        self.ways.len()
+    }
+
+    pub(super) async fn look(&self) -> Result<Vec<Presence>, Trouble> {
         let status = self.status(Instant::now() + LOOK).await?;
         let presence = match (status.text("docker_state"), status.body.get("healthy")) {
             (Some("healthy"), _) => Presence::There,
@@ -54,7 +58,7 @@ impl ModelSwitch {
         };
         let current = self.current(&status).filter(|_| presence != Presence::Away);
         let each = |index| if current == Some(index) { presence } else { Presence::Away };
-        Ok((0..self.ways.len()).map(|index| Some(each(index))).collect())
+        Ok((0..self.ways.len()).map(each).collect())
     }
 
     /// Which of the backends it says is there.
@@ -72,7 +76,7 @@ impl ModelSwitch {
     }
 
     async fn status(&self, until: Instant) -> Result<Said, Trouble> {
-        let status = self.ask(Method::GET, "/status", None, until).await?;
+        let status = self.ask(Method::GET, "/status", None, until).await.map_err(Trouble::in_vain)?;
         if status.status == 200 && status.body.is_object() {
             return Ok(status);
         }

@@ -68,7 +68,8 @@ pub(super) async fn ask(
         }
         Ok(Ok(said)) => Ok(said),
         Ok(Err((false, detail))) if !asks => Err(trouble("broke off", detail)),
-        Ok(Err((_, detail))) => Err(trouble("does not answer", detail).before()),
+        Ok(Err((true, detail))) => Err(trouble("does not answer", detail).unreachable()),
+        Ok(Err((false, detail))) => Err(trouble("does not answer", detail)),
         Err(_) => Err(trouble("does not answer in time", format!("no answer to {path} in time"))),
     }
 }

@@ -12,14 +12,23 @@ use switchback_policies::loading::{Ended, Index, Job, Presence};
 use tokio::time::Instant;
 
 use super::Inner;
-use super::driver::{AGAIN, Trouble};
+use super::driver::{AGAIN, Found, Told, Trouble};
 use crate::backend::probe;
+use crate::config;
 
 /// The first pause between two looks whether a backend that is loaded is ready; it grows to [`AGAIN`].
 const SOON: Duration = Duration::from_millis(50);
 
 impl Inner {
+    /// Works until the proxy is about to end. A load that is under way then is given up: nobody could use it.
     pub(super) async fn run(self: Arc<Self>) {
+        tokio::select! {
+            () = self.processes.until_no_more() => {}
+            () = self.work() => {}
+        }
+    }
+
+    async fn work(&self) {
         // Where all are is known only after a load that a former configuration has begun.
         drop(self.processes.turn.lock().await);
         let mut failing = false;
@@ -30,9 +39,10 @@ impl Inner {
                 let well = self.look().await;
                 if well && failing {
                     tracing::info!(loader = %self.config.driver, "the loader answers again");
-                } else if !well && !failing {
-                    let detail = self.trouble.lock().clone().unwrap_or_default();
-                    tracing::warn!(detail, "the loader does not tell which backends are there");
+                } else if let Some(Trouble { said, detail, .. }) = self.trouble.lock().clone()
+                    && !failing
+                {
+                    tracing::warn!(detail, "the loader does not tell which backends are there: {said}");
                 }
                 failing = !well;
                 last = Instant::now();
@@ -44,7 +54,7 @@ impl Inner {
             }
             let (waited_for, changes) = {
                 let cards = self.cards.lock();
-                (cards.is_waited_for(), cards.changes_in(self.now()))
+                (cards.is_waited_for(self.now()), cards.changes_in(self.now()))
             };
             let pause = if waited_for { AGAIN } else { self.probe.interval };
             // Timers have a grain of a millisecond.
@@ -60,28 +70,26 @@ impl Inner {
 
     /// Asks the driver where all are. False: it does not tell, and what was known stays.
     pub(super) async fn look(&self) -> bool {
-        let told = self.driver.look().await;
-        let well = told.is_ok();
-        *self.trouble.lock() = told.as_ref().err().map(|trouble| trouble.detail.clone());
-        let told = match told {
-            Ok(told) => {
-                self.told.store(true, Ordering::Relaxed);
-                Some(told)
-            }
-            Err(_) if self.told.load(Ordering::Relaxed) => None,
+        let Found { mut told, trouble } = self.driver.look().await;
+        let well = trouble.is_none();
+        let reached = trouble.as_ref().is_none_or(|trouble| trouble.ended != Ended::Unreachable);
+        *self.trouble.lock() = trouble;
+        if well {
+            self.told.store(true, Ordering::Relaxed);
+        } else if !self.told.load(Ordering::Relaxed) {
             // Better what the probes find than nobody at all.
-            Err(_) => Some(vec![None; self.backends.len()]),
-        };
-        if let Some(told) = told {
-            for (backend, _) in self.backends.iter().zip(&told).filter(|(_, told)| told.is_none()) {
-                if backend.probed() == BackendState::Unknown {
-                    probe::once(backend, self.probe.timeout).await;
-                }
-            }
-            self.take(&told);
+            let unknown = told.iter_mut().filter(|told| **told == Told::AsBefore);
+            unknown.for_each(|told| *told = Told::AsProbed);
         }
+        for (backend, told) in self.backends.iter().zip(&told) {
+            if *told == Told::AsProbed && backend.probed() == BackendState::Unknown {
+                probe::once(backend, self.probe.timeout).await;
+            }
+        }
+        self.cards.lock().reaches(reached, self.now());
+        self.take(&told);
         let cards = self.cards.lock();
-        if cards.is_waited_for() {
+        if cards.is_waited_for(self.now()) {
             // Somebody may have to go: what others have running there should be known before that.
             let there = |index: &Index| cards.presence(*index) == Presence::There;
             (0..self.backends.len()).filter(there).for_each(|index| self.backends[index].look_again());
@@ -91,12 +99,19 @@ impl Inner {
         well
     }
 
-    fn take(&self, told: &[Option<Presence>]) {
+    fn take(&self, told: &[Told]) {
         let now = self.now();
-        let found = |index: Index| told.get(index).copied().flatten().unwrap_or_else(|| self.probed(index));
-        let found: Vec<Presence> = (0..self.backends.len()).map(found).collect();
         let mut cards = self.cards.lock();
+        let found = told.iter().enumerate().map(|(index, told)| match told {
+            Told::Is(presence) => *presence,
+            Told::AsProbed => self.probed(index),
+            Told::AsBefore => cards.presence(index),
+        });
+        let found: Vec<Presence> = found.collect();
         for (index, presence) in found.iter().enumerate() {
+            if told[index] == Told::AsBefore {
+                continue;
+            }
             cards.seen(index, *presence, now);
             let others = found
                 .iter()
@@ -152,7 +167,11 @@ impl Inner {
     async fn carry_out(&self, job: &Job) {
         let backend = &self.backends[job.target];
         let stopped: Vec<&str> = job.stop.iter().map(|index| self.backends[*index].name()).collect();
-        let why = if job.back { "it was there before a load that failed" } else { "requests wait for it" };
+        let why = if job.back {
+            "it was the last good one before a load that failed"
+        } else {
+            "requests wait for it"
+        };
         tracing::info!(backend = backend.name(), instead_of = stopped.join(", "), why, "loading a backend");
         let begun = Instant::now();
         // A former configuration's load may still be under way.
@@ -165,7 +184,7 @@ impl Inner {
                 tracing::info!(backend = backend.name(), seconds, "backend is loaded");
                 Ended::Loaded
             }
-            Err(trouble @ Trouble { ended: Ended::Deferred, .. }) => {
+            Err(trouble @ Trouble { ended: Ended::Deferred | Ended::Unreachable, .. }) => {
                 tracing::info!(
                     backend = backend.name(),
                     detail = trouble.detail,
@@ -184,11 +203,28 @@ impl Inner {
                 trouble.ended
             }
         };
+        if matches!(self.config.driver, config::Driver::Command) {
+            // What probes said while somebody was being stopped is not true any more.
+            for index in job.stop.iter().chain((ended != Ended::Loaded).then_some(&job.target)) {
+                probe::once(&self.backends[*index], self.probe.timeout).await;
+            }
+        }
         drop(turn);
-        if ended != Ended::Deferred {
+        if !matches!(ended, Ended::Deferred | Ended::Unreachable) {
             self.metrics.loaded(backend.name(), ended == Ended::Loaded);
         }
-        self.cards.lock().done(ended, self.now());
+        let mut cards = self.cards.lock();
+        cards.done(ended, self.now());
+        if let (Ended::Failed, Some(back)) = (ended, cards.comes_back()) {
+            let back = self.backends[back].name();
+            tracing::warn!(backend = back, "the last good one comes back, as soon as it can");
+            self.troubles.lock()[job.target]
+                .push_str(&format!("; {back}, which was there before, comes back"));
+        }
+        if let (Ended::Loaded, Some(took)) = (ended, cards.load_time(job.target)) {
+            self.cliffs.took(backend.name(), took);
+        }
+        drop(cards);
         self.publish();
     }
 
@@ -227,12 +263,13 @@ impl Inner {
         let mut times = 0;
         while times < 2 {
             tokio::time::sleep(AGAIN).await;
-            let Ok(told) = self.driver.look().await else { continue };
+            let found = self.driver.look().await;
             let cards = self.cards.lock();
-            let others = told.iter().enumerate().any(|(other, presence)| {
+            let others = (0..self.backends.len()).any(|other| {
+                let presence = found.presence(other);
                 cards.excludes(target, other) && presence.is_some_and(|presence| presence != Presence::Away)
             });
-            let gone = told.get(target) == Some(&Some(Presence::Away)) && others;
+            let gone = found.presence(target) == Some(Presence::Away) && others;
             times = if gone { times + 1 } else { 0 };
         }
     }

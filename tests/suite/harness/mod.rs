@@ -71,10 +71,18 @@ impl World {
     /// One card for the named backends, each with a window, a model of its own name, and a place in the model `m`; a
     /// model-switch brings them there. The first of them is there.
     pub(crate) fn on_one_card(backends: &[(&str, u64)], more: &str) -> (Self, Arc<Swapper>) {
+        let rows: Vec<(&str, String)> =
+            backends.iter().map(|(name, window)| (*name, format!("window = {window}"))).collect();
+        let rows: Vec<(&str, &str)> = rows.iter().map(|(name, row)| (*name, row.as_str())).collect();
+        Self::on_one_card_with(&rows, more)
+    }
+
+    /// The same with what else the configuration says of each.
+    pub(crate) fn on_one_card_with(backends: &[(&str, &str)], more: &str) -> (Self, Arc<Swapper>) {
         let mut text = String::new();
-        for (name, window) in backends {
+        for (name, row) in backends {
             text.push_str(&format!(
-                "[[backend]]\nname = \"{name}\"\nurl = \"http://{name}\"\nengine = \"vllm\"\nwindow = {window}\nmodel = \"{name}\"\n\
+                "[[backend]]\nname = \"{name}\"\nurl = \"http://{name}\"\nengine = \"vllm\"\n{row}\nmodel = \"{name}\"\n\
                  load = {{ slug = \"{name}\", time = \"100s\" }}\n[[model]]\nname = \"only-{name}\"\nbackends = [\"{name}\"]\n"
             ));
         }
@@ -82,7 +90,7 @@ impl World {
         let all = format!("[[model]]\nname = \"m\"\nbackends = [{}]\n", names.join(", "));
         let text =
             format!("{text}{all}[loader]\ndriver = \"model-switch\"\nurl = \"http://swapper\"\n{more}");
-        let backend = |(name, _): &(&str, u64)| ((*name).to_owned(), Backend::new(name));
+        let backend = |(name, _): &(&str, &str)| ((*name).to_owned(), Backend::new(name));
         let hosts: HashMap<String, Arc<Backend>> = backends.iter().map(backend).collect();
         let swapper = Swapper::new(hosts.clone());
         if let Some((first, _)) = backends.first() {

@@ -81,6 +81,12 @@ impl Swapper {
         self
     }
 
+    /// Loads take so long from now on.
+    pub(crate) fn takes(&self, load: Duration) -> &Self {
+        self.state.lock().load = load;
+        self
+    }
+
     /// Refuses connections from now on, or accepts them again.
     pub(crate) fn listens(&self, listening: bool) -> &Self {
         self.state.lock().listening = listening;

@@ -8,7 +8,7 @@ use crate::app::App;
 use crate::backend::Backend;
 use crate::cli::say;
 use crate::config::Way;
-use crate::loader::program_is_there;
+use crate::loader::cannot_start;
 
 /// The loader, and whether it answers.
 pub(super) fn tell(app: &App) {
@@ -21,7 +21,7 @@ pub(super) fn tell(app: &App) {
         rules.wait
     ));
     if let Some(trouble) = loader.last_trouble() {
-        say(format_args!("    caution: {trouble}"));
+        say(format_args!("    caution: {}: {}", trouble.said, trouble.detail));
     }
     say("");
 }
@@ -45,8 +45,8 @@ pub(super) fn tell_backend(backend: &Arc<Backend>) {
     if let Way::Command(commands) = &load.way {
         let all = [Some(&commands.start), commands.stop.as_ref(), commands.check.as_ref()];
         for program in all.into_iter().flatten().filter_map(|words| words.first()) {
-            if !program_is_there(program) {
-                say(format_args!("    caution: there is no program {program} on this machine"));
+            if let Some(why) = cannot_start(program) {
+                say(format_args!("    caution: {why} (on this machine)"));
             }
         }
     }
