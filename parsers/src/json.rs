@@ -270,7 +270,7 @@ impl<'a> Value<'a> {
     }
 
     /// Whether this is a string that reads `text`.
-    pub(crate) fn is_text(self, text: &str) -> bool {
+    pub fn is_text(self, text: &str) -> bool {
         let Some(inner) = self.raw().strip_prefix('"').and_then(|raw| raw.strip_suffix('"')) else {
             return false;
         };

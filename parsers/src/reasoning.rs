@@ -84,6 +84,12 @@ impl ReasoningSplitter {
         Self { text: String::new(), done: 0, place, own: None }
     }
 
+    /// The answer goes on in the midst of a thought: white space there is a part of it.
+    pub fn amid_thought() -> Self {
+        let place = Place::Inside { tag: None, said: true };
+        Self { text: String::new(), done: 0, place, own: None }
+    }
+
     /// The same, for a model that is known to think between these two tags and no others.
     #[must_use]
     pub fn between(self, tags: Option<[String; 2]>) -> Self {

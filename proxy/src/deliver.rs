@@ -9,7 +9,7 @@ use switchback_policies::failover::Fault;
 
 use crate::answer::grade::Seen;
 use crate::answer::relay::AnswerStream;
-use crate::answer::seam::Spoken;
+use crate::answer::spoken::Spoken;
 use crate::answer::{Head, Out, Piece, stream_headers};
 use crate::ask_again::{Asked, Cut, Look, Passing};
 use crate::attempt::{Failure, Started};
@@ -38,7 +38,7 @@ pub(crate) async fn deliver(
             return relay_stream(asked, stream, first, asked.look(), cut, outcome, out).await;
         }
         (Started::Stream(rest, first), Some(begun)) => {
-            let (stream, look, told) = begun.goes_on(*rest, first, backend);
+            let (stream, look, told) = begun.goes_on_with(*rest, first, backend);
             outcome.goes_on(backend.name());
             show(Passing { frames: Bytes::new(), note: Some(told) }, outcome, out).await;
             return relay_stream(asked, stream, Bytes::new(), look, cut, outcome, out).await;
@@ -112,7 +112,8 @@ async fn relay_stream(
             }
             if let Some(look) = look {
                 // What was continued once is not continued for another reason.
-                let said = stream.spoken().filter(|_| stream.seam.is_none()).map(Spoken::text);
+                let said = stream.spoken().filter(|spoken| stream.seam.is_none() && !spoken.thinks());
+                let said = said.filter(|_| !stream.splits_thoughts()).map(Spoken::text);
                 show(look.rest(asked, said).await, outcome, out).await;
             }
             match end {

@@ -5,6 +5,7 @@
 //! that render a request differently have two counts of it. The result says how it was made.
 
 mod ask;
+mod rendered;
 mod vocabularies;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use switchback_parsers::request::ChatRequest;
 use switchback_policies::facts::{BackendFacts, PromptSize};
 
 pub(crate) use self::ask::by_backend;
+pub(crate) use self::rendered::{Prompt, prompt_of, tail_of, tokens_of};
 pub(crate) use self::vocabularies::{Running, Vocabularies};
 use crate::aside::{LONG, aside};
 use crate::backend::{Backend, ChatTemplate};

@@ -211,8 +211,17 @@ impl Serving<'_> {
         let choice = &plan.decision.choices[nth];
         let at = choice.candidate.backend;
         let backend = &plan.backends[at];
-        let question = cut.as_ref().and_then(Cut::question).cloned();
-        let call = question.as_ref().unwrap_or(self.call);
+        let question = match cut {
+            None => None,
+            Some(cut) => {
+                let window = plan.backend_facts[at].window;
+                match cut.ask(app, self.call, client, (backend, choice, window)).await {
+                    Some(question) => Some(question),
+                    None => return Some(Failure::new(Fault::DidNotGoOn, "it cannot be asked to")),
+                }
+            }
+        };
+        let call = question.as_ref().map_or(self.call, |question| &question.call);
         let terms = match cut {
             None => self.terms.for_candidate(backend, choice),
             Some(_) => self.terms.for_a_rest(),
@@ -220,14 +229,14 @@ impl Serving<'_> {
         let reading = edits::asks_progress(call, client, backend).then(Arc::<Progress>::default);
         let terms = Terms { reading: reading.clone(), ..terms };
         out.waits_for(reading.map(|reading| Box::new(move || reading.words()) as Waits));
-        let written = edits::write(call, client, backend, choice, &app.config, ask_usage);
         let was_dead = backend.state() == BackendState::Dead;
         let place = backend.occupy(self.work(plan, choice, terms.stream), permit);
         let asked =
             Asked { app, call, client, plan, choice, backend, place: &place, terms: &terms, ask_usage };
-        let started = if cut.is_some() {
-            attempt(backend, call, written.body, &terms, &place).await
+        let started = if let Some(question) = &question {
+            attempt(backend, call, question.body.clone(), &terms, &place).await
         } else {
+            let written = edits::write(call, client, backend, choice, &app.config, ask_usage);
             outcome.adjusted = written.adjusted;
             match ask_again::ask(&asked, written.body, outcome).await {
                 Ok(started) => ask_again::settle(&asked, started, outcome).await,

@@ -18,6 +18,7 @@ mod demanding;
 mod errors;
 mod failover;
 mod generated_prompts;
+mod going_on;
 mod guarding;
 mod harness;
 mod house;

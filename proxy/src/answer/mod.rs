@@ -7,15 +7,18 @@
 //! Must never buffer more than one piece, and never let a cut answer end like a whole one.
 
 pub(crate) mod body;
+mod ends;
 pub(crate) mod free_text;
 pub(crate) mod grade;
 mod hand_off;
+pub(crate) mod join;
 mod keep_alive;
 pub(crate) mod progress;
 pub(crate) mod relay;
 pub(crate) mod rename;
 pub(crate) mod repair;
 pub(crate) mod seam;
+pub(crate) mod spoken;
 pub(crate) mod tidy;
 pub(crate) mod unfold;
 

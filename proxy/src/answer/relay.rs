@@ -5,22 +5,24 @@
 //! the client did not ask for, and whatever follows a fault. The end of the stream is believed only after a good finish
 //! reason: status 200, a clean end and `[DONE]` prove nothing.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use switchback_parsers::chunk::{Dialect, Finish, Said, Usage};
+use switchback_parsers::chunk::{Dialect, Usage};
 use switchback_parsers::diagnosis::{BackendError, Engine, diagnose};
 use switchback_parsers::sse::{SseDecoder, SseFrame};
 use switchback_policies::failover::Fault;
 use tokio::time::Instant;
 
+use super::ends::Ends;
 use super::grade::{Grade, Seen, Traces};
 use super::progress::Progress as Reading;
 use super::rename::Rename;
 use super::repair::{RepairTerms, StreamRepair};
-use super::seam::{Seam, Spoken};
+use super::seam::Seam;
+use super::spoken::Spoken;
 use super::tidy::{Tidy, reframe};
 use crate::attempt::{Failure, Terms, unless_silent};
 use crate::backend::client::ReplyBody;
@@ -57,9 +59,7 @@ pub(crate) struct AnswerStream {
     /// What clients stumble over is put right.
     pub(crate) tidy: Tidy,
     repair: Option<StreamRepair>,
-    /// Choices that have begun and not finished, and those that have.
-    open_choices: BTreeSet<u64>,
-    finished: BTreeSet<u64>,
+    ends: Ends,
     done: bool,
     /// How it ended, once it has; bytes that came before may still be on their way out.
     ended: Option<Result<(), Failure>>,
@@ -71,6 +71,8 @@ pub(crate) struct AnswerStream {
     seen: Seen,
     /// The backend's own figures, for the record.
     pub(crate) usage: Option<Usage>,
+    splits_thoughts: bool,
+    finds_calls: bool,
     /// What it has said, if that is kept and nothing but text.
     spoken: Option<Spoken>,
     /// Where this backend's part is joined to another's.
@@ -89,7 +91,6 @@ impl AnswerStream {
         engine: Engine,
         terms: &Terms,
     ) -> Self {
-        let splits = terms.repair.as_ref().is_some_and(RepairTerms::splits_thoughts);
         Self {
             body,
             unpack,
@@ -101,15 +102,16 @@ impl AnswerStream {
             reading: terms.reading.clone(),
             tidy: terms.tidy.clone(),
             repair: terms.repair.clone().map(StreamRepair::new),
-            open_choices: BTreeSet::new(),
-            finished: BTreeSet::new(),
+            ends: Ends::default(),
             done: false,
             ended: None,
             holds: false,
             alive: Instant::now(),
             seen: Seen::default(),
             usage: None,
-            spoken: terms.keep_text.then(Spoken::default).filter(|_| !splits),
+            splits_thoughts: terms.repair.as_ref().is_some_and(RepairTerms::splits_thoughts),
+            finds_calls: terms.repair.as_ref().is_some_and(|repair| repair.calls),
+            spoken: terms.keep_text.then(|| Spoken::new(dialect)),
             seam: None,
             read: VecDeque::new(),
             after: None,
@@ -137,6 +139,16 @@ impl AnswerStream {
         self.spoken.as_ref()
     }
 
+    /// Whether thoughts are told from the text here, and not by the backend.
+    pub(crate) fn splits_thoughts(&self) -> bool {
+        self.splits_thoughts
+    }
+
+    /// Whether its text is read for calls.
+    pub(crate) fn finds_calls(&self) -> bool {
+        self.finds_calls
+    }
+
     /// The answer is over, and was cut: what is held leaves as what it turned out to be.
     pub(crate) fn let_go(&mut self) -> Bytes {
         let mut out = BytesMut::new();
@@ -147,7 +159,7 @@ impl AnswerStream {
 
     /// All choices that have begun came to a good end.
     pub(crate) fn is_complete(&self) -> bool {
-        !self.finished.is_empty() && self.open_choices.is_empty()
+        self.ends.is_complete()
     }
 
     /// What its repair has come upon.
@@ -288,8 +300,14 @@ impl AnswerStream {
     fn take(&mut self, frame: &SseFrame, out: &mut BytesMut, progress: &mut Progress) {
         let Some(seam) = &mut self.seam else { return self.take_fitting(frame, out, progress) };
         match seam.frame(frame) {
-            Ok(Some(frame)) => self.take_fitting(&frame, out, progress),
-            Ok(None) => progress.token |= self.dialect.read_frame(frame).token,
+            Ok(frames) => {
+                progress.token |= self.dialect.read_frame(frame).token;
+                for frame in frames {
+                    if self.ended.is_none() {
+                        self.take_fitting(&frame, out, progress);
+                    }
+                }
+            }
             Err(misfit) => {
                 self.ended = Some(Err(Failure::new(Fault::DidNotGoOn, misfit.to_string())));
             }
@@ -316,7 +334,7 @@ impl AnswerStream {
         if self.reading.as_ref().is_some_and(|reading| reading.takes(&data)) {
             return;
         }
-        if let Some(reason) = self.track(&said) {
+        if let Some(reason) = self.ends.take(&said) {
             self.ended = Some(Err(Failure::broken_off(&reason)));
             return;
         }
@@ -372,24 +390,5 @@ impl AnswerStream {
             return Ok(());
         }
         Err(Failure::told(error))
-    }
-
-    /// Notes which choices have begun and finished; a bad finish reason is handed back.
-    fn track(&mut self, said: &Said) -> Option<String> {
-        for choice in &said.choices {
-            match &choice.finish {
-                // What comes after a finish (usage, an empty delta) does not open the choice again.
-                None if self.finished.contains(&choice.index) => {}
-                None => {
-                    self.open_choices.insert(choice.index);
-                }
-                Some(Finish::Good(_)) => {
-                    self.open_choices.remove(&choice.index);
-                    self.finished.insert(choice.index);
-                }
-                Some(Finish::Bad(reason)) => return Some(reason.chars().take(40).collect()),
-            }
-        }
-        None
     }
 }

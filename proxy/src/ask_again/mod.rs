@@ -5,6 +5,7 @@
 //! failover: if it fails or brings nothing better, the first answer is delivered as it was. Must never ask after anything
 //! was shown, never twice, and never hold what no wish is about.
 
+mod exact;
 mod question;
 mod refused;
 mod rescue;

@@ -74,6 +74,11 @@ pub(super) fn continued(
     if raw {
         edits.set(root, "tool_choice", "\"none\"");
     }
+    limited(request, tokens, edits);
+}
+
+/// The answer ends after so many tokens.
+pub(super) fn limited(request: &ChatRequest, tokens: Option<u64>, edits: &mut Edits) {
     if let Some(tokens) = tokens {
         set_output(request, tokens, |_| true, edits);
     }

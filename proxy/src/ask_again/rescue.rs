@@ -15,8 +15,8 @@ use switchback_parsers::sse::{SseDecoder, SseFrame};
 use switchback_policies::demand::{CutCalls, InvalidCalls};
 
 use super::{Asked, Watch, question};
+use crate::answer::join::Join;
 use crate::answer::relay::AnswerStream;
-use crate::answer::seam::Join;
 use crate::answer::unfold;
 use crate::attempt::{Failure, Started, Terms, attempt};
 use crate::call::Call;

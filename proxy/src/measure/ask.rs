@@ -28,6 +28,11 @@ pub(crate) async fn by_backend(
     request: &ChatRequest,
 ) -> Option<u64> {
     let (path, body, answer) = counting_request(backend, dialect?, request)?;
+    read_count(answer_of(backend, path, body).await?, answer)
+}
+
+/// The answer to a question that costs an engine no computing.
+pub(super) async fn answer_of(backend: &Backend, path: &str, body: Bytes) -> Option<Bytes> {
     let mut sent = headers::to_backend(&HeaderMap::new(), &backend.config);
     sent.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let asking = async {
@@ -42,7 +47,7 @@ pub(crate) async fn by_backend(
                 return None;
             }
         }
-        read_count(bytes.into(), answer)
+        Some(bytes.into())
     };
     tokio::time::timeout(COUNT_WITHIN, asking).await.ok().flatten()
 }
@@ -58,11 +63,7 @@ fn counting_request(
     let whole = || request.body().clone();
     match dialect {
         Dialect::Chat if llama => Some(("/v1/chat/completions/input_tokens", whole(), "input_tokens")),
-        Dialect::Chat if vllm_like => {
-            let members = ["tools", "add_generation_prompt", "continue_final_message"];
-            let own = [("messages", messages(request)), ("chat_template_kwargs", kwargs(request))];
-            Some(("/tokenize", picked(backend, request, &members, &own), "count"))
-        }
+        Dialect::Chat if vllm_like => Some(("/tokenize", chat(backend, request), "count")),
         Dialect::Completions if vllm_like => {
             Some(("/tokenize", picked(backend, request, &["prompt"], &[]), "count"))
         }
@@ -72,6 +73,13 @@ fn counting_request(
         }
         Dialect::Chat | Dialect::Completions | Dialect::Responses | Dialect::Messages => None,
     }
+}
+
+/// A chat as `/tokenize` takes it.
+pub(super) fn chat(backend: &Backend, request: &ChatRequest) -> Bytes {
+    let members = ["tools", "add_generation_prompt", "continue_final_message"];
+    let own = [("messages", messages(request)), ("chat_template_kwargs", kwargs(request))];
+    picked(backend, request, &members, &own)
 }
 
 /// The members that a counting endpoint takes, as they came, and `own` ones, under the backend's own model name.

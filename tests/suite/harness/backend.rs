@@ -137,6 +137,8 @@ struct Script {
     counts: Option<u64>,
     /// Answers to the proxy's own question for a token; absent: one that says so.
     token: Option<Reply>,
+    /// What it makes of every chat, if it tells: each character is a token, `<think>` is one.
+    prompt: Option<String>,
     /// And to its question for a call; absent: one without a call.
     call: Option<Reply>,
     listening: bool,
@@ -177,6 +179,12 @@ impl Backend {
     /// Answers so when the proxy itself asks for a token.
     pub(crate) fn token(&self, reply: Reply) -> &Self {
         self.script.lock().token = Some(reply);
+        self
+    }
+
+    /// Renders every chat so, and says it when it is asked.
+    pub(crate) fn renders(&self, prompt: &str) -> &Self {
+        self.script.lock().prompt = Some(prompt.to_owned());
         self
     }
 
@@ -231,6 +239,14 @@ impl Backend {
         match request.path.as_str() {
             "/health" => Reply::json(200, ""),
             "/v1/models" => Reply::json(200, r#"{"object":"list","data":[]}"#),
+            "/apply-template" => match &script.prompt {
+                Some(prompt) => Reply::json(200, &serde_json::json!({ "prompt": prompt }).to_string()),
+                None => Reply::json(404, r#"{"detail":"Not Found"}"#),
+            },
+            "/tokenize" | "/detokenize" if script.prompt.is_some() => Reply::json(
+                200,
+                &in_tokens(&request.json(), script.prompt.as_deref().unwrap_or_default()).to_string(),
+            ),
             "/tokenize" => match script.counts {
                 Some(tokens) => Reply::json(200, &format!(r#"{{"count":{tokens}}}"#)),
                 None => Reply::json(404, r#"{"detail":"Not Found"}"#),
@@ -250,6 +266,23 @@ impl Backend {
             }
         }
     }
+}
+
+/// One token for `<think>`, one for each character of all else.
+fn in_tokens(asked: &Value, prompt: &str) -> Value {
+    let text = |tokens: &Value| {
+        let token = |token: &Value| match token.as_u64().and_then(|token| u32::try_from(token).ok()) {
+            Some(7) => "<think>".to_owned(),
+            token => token.and_then(char::from_u32).map(String::from).unwrap_or_default(),
+        };
+        tokens.as_array().into_iter().flatten().map(token).collect::<String>()
+    };
+    if let Some(tokens) = asked.get("tokens") {
+        return serde_json::json!({ "prompt": text(tokens) });
+    }
+    let text = asked.get("prompt").or_else(|| asked.get("content")).and_then(Value::as_str).unwrap_or(prompt);
+    let tokens: Vec<u32> = text.replace("<think>", "\u{7}").chars().map(u32::from).collect();
+    serde_json::json!({ "count": tokens.len(), "tokens": tokens })
 }
 
 pub(super) async fn read_request(pipe: &mut DuplexStream) -> Option<Seen> {
