@@ -11,6 +11,7 @@ mod coming_back;
 mod counting;
 mod disconnect;
 mod doctor;
+mod going_on;
 mod harness;
 mod loading;
 mod overflow;
