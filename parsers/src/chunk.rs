@@ -167,10 +167,19 @@ impl Dialect {
         }
     }
 
-    /// The frame that ends a stream, where the dialect has one beyond its last event.
+    /// The frame that ends a whole answer behind its finish reason, where that does not end it.
     pub fn end_marker(self) -> Option<&'static [u8]> {
         match self {
             Self::Chat | Self::Completions => Some(b"data: [DONE]\n\n"),
+            Self::Messages => Some(b"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"),
+            Self::Responses => None,
+        }
+    }
+
+    /// The frame that ends a stream behind an error: of the dialects whose end says nothing of success.
+    pub fn end_behind_an_error(self) -> Option<&'static [u8]> {
+        match self {
+            Self::Chat | Self::Completions => self.end_marker(),
             Self::Messages | Self::Responses => None,
         }
     }

@@ -30,6 +30,21 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Answers in a row that are no answers, after which a backend needs a restart.
 const NO_ANSWERS: u32 = 3;
 
+/// So many tokens a second any backend writes, if nobody knows how many: a CPU with several requests.
+const SLOWEST: f64 = 2.0;
+
+/// What is left beside others of the speed that a backend was seen to write at.
+const CROWDED: f64 = 0.25;
+
+/// How long a plain answer may take, of which no token is seen before its end: as long as a stream may to its first token, and then
+/// the time for all that it may say, `output` tokens, at a quarter of what is known (`decode`, tokens a second).
+#[must_use]
+pub fn longest_answer(first_token: Duration, output: u64, decode: Option<f64>) -> Duration {
+    let speed = decode.map_or(SLOWEST, |decode| (decode * CROWDED).max(0.1));
+    let writing = Duration::try_from_secs_f64(output as f64 / speed).unwrap_or(Duration::MAX);
+    first_token.saturating_add(writing)
+}
+
 /// One look at an engine's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
@@ -215,6 +230,14 @@ mod tests {
         watch.look(&computing(300, 9));
         assert_eq!(watch.look(&computing(10, 9)), Finding::Well);
         assert_eq!(watch.look(&computing(125, 9)), Finding::Well);
+    }
+
+    #[test]
+    fn a_plain_answer_may_take_as_long_as_a_stream_and_what_it_may_say_takes() {
+        let first = Duration::from_secs(300);
+        assert_eq!(longest_answer(first, 500, Some(50.0)), Duration::from_secs(340));
+        assert_eq!(longest_answer(first, 500, None), Duration::from_secs(550), "of unknown speed");
+        assert!(longest_answer(first, u64::MAX, Some(0.0)) > Duration::from_secs(1 << 40));
     }
 
     #[test]

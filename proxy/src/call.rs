@@ -24,6 +24,11 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
+    /// The dialect in which its errors are read: what only counts a prompt belongs to an API, too.
+    pub(crate) fn words(&self) -> Option<Dialect> {
+        self.dialect.or_else(|| self.path.starts_with("/v1/messages/").then_some(Dialect::Messages))
+    }
+
     /// The endpoint at a path that has lost its `/v1`.
     pub(crate) fn at(path: &str, query: Option<&str>) -> Self {
         let dialect = match path {

@@ -223,7 +223,7 @@ impl Serving<'_> {
         };
         let call = question.as_ref().map_or(self.call, |question| &question.call);
         let terms = match cut {
-            None => self.terms.for_candidate(backend, choice),
+            None => self.terms.for_candidate(backend, choice, &plan.backend_facts[at], &plan.facts),
             Some(_) => self.terms.for_a_rest(),
         };
         let reading = edits::asks_progress(call, client, backend).then(Arc::<Progress>::default);

@@ -32,7 +32,7 @@ fn completion() -> Kind {
 }
 
 fn message() -> Kind {
-    let messages = json!([{ "role": "user", "content": "Count from one to two hundred in words." }]);
+    let messages = json!([{ "role": "user", "content": "Tell me a long story." }]);
     let body = json!({ "model": "smollm2", "messages": messages, "max_tokens": 160, "temperature": 0, "ignore_eos": true });
     Kind { path: "/v1/messages", body, text: "/delta/text", whole: "/content/0/text" }
 }

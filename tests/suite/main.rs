@@ -15,6 +15,7 @@ mod counting;
 mod cursor;
 mod cutting;
 mod demanding;
+mod ends;
 mod errors;
 mod failover;
 mod generated_prompts;

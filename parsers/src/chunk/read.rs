@@ -128,11 +128,13 @@ fn read_response(value: Value<'_>, said: &mut Said) {
         "response.created" | "response.queued" | "response.in_progress" => {}
         "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" => {
             said.done = true;
-            if let Some(response) = value.get("response") {
-                read_whole_response(response, said);
-            }
             said.error |= kind == "response.failed";
-            finish = Finish::read(Dialect::Responses, kind.trim_start_matches("response.").into());
+            let word = kind.trim_start_matches("response.");
+            let told = value.get("response").and_then(|response| read_whole_response(response, said));
+            finish = match told {
+                Some(bad @ Finish::Bad(_)) => Some(bad),
+                _ => Finish::read(Dialect::Responses, word.into()),
+            };
         }
         _ if kind.starts_with("response.") => {
             said.token = true;
@@ -154,6 +156,13 @@ fn read_whole_response(response: Value<'_>, said: &mut Said) -> Option<Finish> {
     }
     let status = response.get("status")?.as_str()?;
     said.error |= status == "failed";
+    // By the API an answer is incomplete for one of two reasons; one that says another was broken off.
+    let reason = response.at("/incomplete_details/reason").and_then(Value::as_str);
+    if let Some(reason) =
+        reason.filter(|reason| !["max_output_tokens", "content_filter"].contains(&&**reason))
+    {
+        return Some(Finish::Bad(reason.into_owned()));
+    }
     if matches!(&*status, "queued" | "in_progress") { None } else { Finish::read(Dialect::Responses, status) }
 }
 

@@ -106,6 +106,13 @@ fn a_responses_stream_is_read_by_its_events() {
         ),
         "d Incomplete"
     );
+    // Broken off, whatever it calls that.
+    assert_eq!(
+        said(
+            r#"{"type":"response.incomplete","response":{"status":"incomplete","incomplete_details":{"reason":"abort"}}}"#
+        ),
+        "d bad abort"
+    );
     assert_eq!(
         said(
             r#"{"type":"response.failed","response":{"status":"failed","error":{"code":"server_error","message":"m"}}}"#

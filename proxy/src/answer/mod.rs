@@ -59,9 +59,10 @@ pub(crate) struct Patience {
 }
 
 /// Runs a producer and answers with what it hands over. Streams get their head after `hold_head` at the latest; plain
-/// answers wait for theirs, or for the time when blanks begin. A failure after that is an error object under status 200.
+/// answers wait for theirs, or for the time when blanks begin. A failure after that is an error object under status 200. `words`: the
+/// dialect of errors, also where the answer itself passes unread.
 pub(crate) async fn respond<F, P>(
-    dialect: Option<Dialect>,
+    (dialect, words): (Option<Dialect>, Option<Dialect>),
     stream: bool,
     patience: Patience,
     produce: F,
@@ -100,12 +101,12 @@ where
         }
         Some(Some(Piece::Whole(head, bytes))) => response(head, full(bytes)),
         Some(Some(Piece::Refused(error, headers))) => {
-            let mut response = error.response(dialect);
+            let mut response = error.response(words);
             response.headers_mut().extend(headers);
             response
         }
         Some(Some(Piece::Data(_) | Piece::Adjusted(_) | Piece::Broken) | None) => {
-            ApiError::backend_failed("the backend's answer had no head").response(dialect)
+            ApiError::backend_failed("the backend's answer had no head").response(words)
         }
         None => {
             let mut headers = if streams { stream_headers() } else { plain_headers() };

@@ -175,7 +175,7 @@ fn said(spoken: &Spoken, tail: &str, opened: bool, [open, close]: [&str; 2]) -> 
     if !begins.ends_with('\n') && !thought.starts_with('\n') {
         said.push('\n');
     }
-    said.push_str(if begins.ends_with('\n') { thought.trim_start_matches('\n') } else { thought });
+    said.push_str(thought);
     if !text.is_empty() {
         said.truncate(said.trim_end().len());
         said.push_str(&format!("\n{close}\n\n{}", text.trim_start()));

@@ -148,7 +148,7 @@ impl Cut {
     ) -> Option<Vec<usize>> {
         let spoken = self.stream.spoken()?;
         let request = call.request.as_deref()?;
-        if spoken.text().is_empty() && spoken.thought().is_empty() {
+        if spoken.length() == 0 {
             return None;
         }
         let others: Vec<usize> = (0..plan.backends.len())
@@ -184,12 +184,12 @@ impl Cut {
         match call.endpoint.dialect {
             Some(Dialect::Chat) => {
                 let told = self.mode == Mode::ThoughtsApart && !spoken.thinks();
-                told && matches!(engine, Engine::Vllm | Engine::LlamaCpp)
+                told && !spoken.text().is_empty() && matches!(engine, Engine::Vllm | Engine::LlamaCpp)
             }
             Some(Dialect::Completions) => {
                 matches!(engine, Engine::Vllm | Engine::LlamaCpp | Engine::IkLlama | Engine::Sglang)
             }
-            Some(Dialect::Messages) => engine == Engine::LlamaCpp,
+            Some(Dialect::Messages) => engine == Engine::LlamaCpp && !spoken.text().is_empty(),
             Some(Dialect::Responses) | None => false,
         }
     }

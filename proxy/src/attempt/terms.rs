@@ -9,6 +9,8 @@ use switchback_parsers::chunk::Dialect;
 use switchback_policies::client::Usage;
 use switchback_policies::decision::{Choice, Rule};
 use switchback_policies::demand::CutCalls;
+use switchback_policies::facts::{BackendFacts, RequestFacts, Speed};
+use switchback_policies::liveness::longest_answer;
 
 use crate::answer::progress::Progress;
 use crate::answer::rename::Rename;
@@ -29,8 +31,21 @@ pub(crate) struct Silence {
     pub(crate) first_token: Duration,
     /// Between tokens.
     pub(crate) stall: Duration,
-    /// Until the end of a plain answer, which shows no token before.
+    /// Until the end of a plain answer, which shows no token before, at the most.
     pub(crate) whole: Duration,
+}
+
+impl Silence {
+    /// The same at a backend of which it is known how much it may say, and how fast it does: most engines show nothing of a plain
+    /// answer before its end, and one that hangs must not hold it for an hour.
+    fn with(self, choice: &Choice, facts: &BackendFacts, request: &RequestFacts) -> Self {
+        let prompt = request.prompt.expected();
+        let room = || Some(facts.window?.saturating_sub(request.prompt.low()));
+        let most = choice.output().or(request.output).or_else(room);
+        let rate = |speed: Speed| 1.0 / (1.0 / speed.decode.max(0.1) + speed.deeper * prompt as f64);
+        let longest = most.map(|most| longest_answer(self.first_token, most, facts.speed.map(rate)));
+        Self { whole: longest.map_or(self.whole, |longest| longest.min(self.whole)), ..self }
+    }
 }
 
 /// What an attempt needs besides the call.
@@ -128,7 +143,13 @@ impl Terms {
     }
 
     /// The same for one candidate.
-    pub(crate) fn for_candidate(&self, backend: &Backend, choice: &Choice) -> Self {
+    pub(crate) fn for_candidate(
+        &self,
+        backend: &Backend,
+        choice: &Choice,
+        facts: &BackendFacts,
+        request: &RequestFacts,
+    ) -> Self {
         let config = &backend.config;
         let repair = self.repair.clone();
         let repair = repair.map(|repair| {
@@ -140,6 +161,7 @@ impl Terms {
                 .taught(backend.family())
         });
         let stream = self.stream && !choice.rules.contains(&Rule::AskWhole);
-        Self { stream, repair: repair.filter(RepairTerms::is_needed), ..self.clone() }
+        let silence = self.silence.with(choice, facts, request);
+        Self { stream, silence, repair: repair.filter(RepairTerms::is_needed), ..self.clone() }
     }
 }

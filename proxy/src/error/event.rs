@@ -17,7 +17,7 @@ impl ApiError {
             _ => self.error_frame(dialect),
         }
         .to_vec();
-        frame.extend_from_slice(dialect.end_marker().unwrap_or_default());
+        frame.extend_from_slice(dialect.end_behind_an_error().unwrap_or_default());
         frame.into()
     }
 

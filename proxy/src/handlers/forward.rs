@@ -35,7 +35,7 @@ pub(crate) async fn forward(State(live): State<Arc<Live>>, request: Request) -> 
         return ApiError::method_not_allowed(request.method().as_str(), path).response(None);
     }
     let endpoint = Endpoint::at(path, request.uri().query());
-    let dialect = endpoint.dialect;
+    let (dialect, words) = (endpoint.dialect, endpoint.words());
     let id = request.extensions().get::<RequestId>().map(|id| id.0.clone()).unwrap_or_default();
     let peer = request.extensions().get::<Peer>().map(|peer| peer.0);
     let key = request.extensions().get::<KeyName>().and_then(|key| key.0.clone());
@@ -54,7 +54,7 @@ pub(crate) async fn forward(State(live): State<Arc<Live>>, request: Request) -> 
     };
     let call = match call {
         Ok(call) => call,
-        Err(error) => return error.response(dialect),
+        Err(error) => return error.response(words),
     };
     let client = identify(&app.config, &call, key.as_deref()).at(peer);
     let patience = Patience {
@@ -65,7 +65,7 @@ pub(crate) async fn forward(State(live): State<Arc<Live>>, request: Request) -> 
         word: KeepAliveWord::new(client.keep_alive, &call),
         blanks: client.blanks,
     };
-    respond(dialect, call.stream, patience, move |out| pipeline::run(app, call, client, out)).await
+    respond((dialect, words), call.stream, patience, move |out| pipeline::run(app, call, client, out)).await
 }
 
 /// A path that is served, with another method.
