@@ -272,8 +272,12 @@ fn an_error_frame_is_one_that_its_dialect_reads() {
 }
 
 #[test]
-fn only_openai_streams_have_a_marker_at_the_end() {
-    assert_eq!(Dialect::Chat.end_marker(), Some(&b"data: [DONE]\n\n"[..]));
-    assert_eq!(Dialect::Completions.end_marker(), Some(&b"data: [DONE]\n\n"[..]));
-    assert_eq!((Dialect::Messages.end_marker(), Dialect::Responses.end_marker()), (None, None));
+fn what_ends_a_whole_answer_ends_none_that_has_an_error() {
+    let done = Some(&b"data: [DONE]\n\n"[..]);
+    for dialect in [Dialect::Chat, Dialect::Completions] {
+        assert_eq!((dialect.end_marker(), dialect.end_behind_an_error()), (done, done));
+    }
+    let stop = &b"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"[..];
+    assert_eq!((Dialect::Messages.end_marker(), Dialect::Messages.end_behind_an_error()), (Some(stop), None));
+    assert_eq!((Dialect::Responses.end_marker(), Dialect::Responses.end_behind_an_error()), (None, None));
 }
