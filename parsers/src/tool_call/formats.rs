@@ -346,11 +346,6 @@ pub(crate) const LEAKS: &[&str] = &[
     "[/INST]",
 ];
 
-/// True for a text that starts with a leaked token.
-pub(crate) fn is_leak(text: &str) -> bool {
-    starts_with_any(text, LEAKS).is_ok()
-}
-
 /// Closers that may stand behind a call although it is closed.
 pub(crate) const SURPLUS: &[&str] = &["</function>", "</parameter>", "</invoke>", "</think>"];
 

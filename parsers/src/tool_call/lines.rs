@@ -1,111 +1,14 @@
-//! What single lines tell of their place: gutters of diffs and listings, turns of a transcript, elements that show, words that deny.
+//! What single lines tell of their place: gutters of diffs and listings, turns of a transcript, elements that show, blocks that
+//! end further down.
+
+use super::formats::{self, INVENTED};
+use super::grammar::starts_with_any;
 
 /// Elements that show their content.
 pub(super) const SHOWING: [&str; 7] = ["pre", "code", "samp", "kbd", "blockquote", "example", "xmp"];
 /// A comment shows nothing, and runs nothing.
 pub(super) const COMMENT: &str = "<!--";
 pub(super) const COMMENT_END: &str = "-->";
-/// Said right before a trailing example, these deny that it is meant.
-const DENIALS: &[&str] = &[
-    "example",
-    "e.g.",
-    "for instance",
-    "sample",
-    "hypothetical",
-    "would be",
-    "would look",
-    "would call",
-    "would use",
-    "would make",
-    "would write",
-    "could be",
-    "could look",
-    "look like",
-    "looks like",
-    "format",
-    "syntax",
-    "schema",
-    "template",
-    "do not",
-    "don't",
-    "don’t",
-    "never",
-    "not run",
-    "not call",
-    "not execut",
-    "without running",
-    "cannot",
-    "can't",
-    "can’t",
-    "won't",
-    "won’t",
-    "instead of",
-    "beispiel",
-    "würde",
-    "nicht",
-    "exemple",
-    "ejemplo",
-    "例如",
-    "示例",
-    "格式",
-];
-
-/// Said right before a block of its own, these show what a call is like, if words follow it.
-const EXAMPLES: &[&str] = &[
-    "for example",
-    "for instance",
-    "e.g.",
-    "example of",
-    "example call",
-    "is an example",
-    "is the example",
-    "here's an example",
-    "here’s an example",
-    "as an example",
-    "hypothetical",
-    "look like",
-    "looks like",
-    "would be",
-    "would call",
-    "would write",
-    "format",
-    "syntax",
-    "do not run",
-    "don't run",
-    "don’t run",
-    "do not call",
-    "do not execute",
-    "not run this",
-    "beispiel",
-    "par exemple",
-    "un exemple",
-    "por ejemplo",
-    "un ejemplo",
-    "例如",
-    "示例",
-    "格式",
-    "例えば",
-    "形式",
-    "например",
-    "пример",
-];
-/// Who says these means to do it.
-const INTENTIONS: &[&str] = &[
-    "i'll",
-    "i’ll",
-    "i will",
-    "let me",
-    "let's",
-    "let’s",
-    "i am going",
-    "i'm going",
-    "we'll",
-    "我来",
-    "让我",
-];
-/// A line of so many bytes that has the word in it is a heading.
-const HEADING: usize = 40;
-
 /// Columns that blanks take.
 pub(super) fn columns(blanks: &str) -> usize {
     blanks.chars().map(|c| if c == '\t' { 4 } else { 1 }).sum()
@@ -155,23 +58,55 @@ pub(super) fn may_show(text: &str) -> bool {
     COMMENT.starts_with(text) || SHOWING.iter().any(|name| name.starts_with(rest))
 }
 
-/// What a diff, `grep -n`, `cat -n` or a table puts before a line's text.
+/// What lists, diffs, logs, shells, `grep -n`, `cat -n`, tables and code put before a line's text: nothing but signs and numbers, a
+/// place or a time, or something that is still open.
 pub(super) fn is_gutter(head: &str) -> bool {
-    let line = head.trim_start();
-    if matches!(head, "+" | "-") || line.starts_with('|') {
-        return true;
-    }
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    // `12\t`, `12|`, `12→`
-    if let Some(number) = line.trim_end().strip_suffix(['|', '→']).or_else(|| line.strip_suffix('\t')) {
-        return digits(number.trim_end());
-    }
-    // `12:`, `src/a.rs:12:`, `src/a.rs-12-`, `src/a.rs:12:5:`
-    let Some(rest) = line.strip_suffix([':', '-']).filter(|rest| !rest.contains(char::is_whitespace)) else {
+    let line = head.trim();
+    if line.is_empty() {
         return false;
-    };
-    digits(rest)
-        || rest.rsplit_once([':', '-']).is_some_and(|(path, number)| digits(number) && !path.is_empty())
+    }
+    let sign =
+        |c: char| c.is_ascii_punctuation() || c.is_ascii_digit() || c.is_whitespace() || "•→│–—".contains(c);
+    line.chars().all(sign)
+        || line.starts_with('|')
+        || line.ends_with(['(', '[', '{', '=', '/', '\\', '|', '+', '&'])
+        || is_prompt(line)
+        || is_place(line)
+        || is_time(line)
+}
+
+/// `bash-5.2$`, `root@host:/#`, `>>>`, `name>`
+fn is_prompt(line: &str) -> bool {
+    match line.as_bytes() {
+        [.., b'$'] => true,
+        [.., before, b'#' | b'%'] => !before.is_ascii_alphanumeric(),
+        [.., b'>'] => !line.contains('<'),
+        _ => false,
+    }
+}
+
+/// The line ends with an element's opening tag.
+pub(super) fn ends_open(line: &str) -> bool {
+    let tag = line.trim_end().strip_suffix('>').and_then(|line| line.rsplit_once('<'));
+    tag.is_some_and(|(_, tag)| tag.starts_with(|c: char| c.is_ascii_alphabetic()) && !tag.ends_with('/'))
+}
+
+/// `src/a.rs:12:`, `src/a.rs-12-`, `src/a.rs:12:5:`
+fn is_place(line: &str) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let rest = line.strip_suffix([':', '-']).filter(|rest| !rest.contains(char::is_whitespace));
+    rest.and_then(|rest| rest.rsplit_once([':', '-'])).is_some_and(|(_, number)| digits(number))
+}
+
+/// A date or the time of day begins the line: `2026-01-31`, `[12:00:07`.
+fn is_time(line: &str) -> bool {
+    let shape: String = line
+        .trim_start_matches(['[', '(', '<'])
+        .chars()
+        .take(10)
+        .map(|c| if c.is_ascii_digit() { '0' } else { c })
+        .collect();
+    ["0000-00-00", "0000/00/00", "00:00", "0:00"].iter().any(|time| shape.starts_with(time))
 }
 
 pub(super) fn starts_diff(line: &str) -> bool {
@@ -185,46 +120,58 @@ pub(super) fn goes_on_as_diff(line: &str) -> bool {
             .any(|mark| line.starts_with(mark))
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Speaker {
-    User,
-    Model,
-}
-
-/// Whose turn of a transcript a line begins, and whether it is the label alone: `User:`, `**Assistant:**`, `[assistant]:`.
-pub(super) fn speaker(line: &str) -> Option<(Speaker, bool)> {
+/// A line that gives somebody else's turn: `User:`, `**Human:** …`, `[user]: …`, `Q: …`, a turn's token.
+pub(super) fn is_turn(line: &str) -> bool {
+    let line = line.trim_start();
+    if line.starts_with(['<', '[']) && starts_with_any(line, INVENTED).is_ok() {
+        return true;
+    }
     let line = line.trim_start_matches(['*', '_', '#', '[', ' ', '\t']);
-    if !line.as_bytes().first().is_some_and(|first| b"uhamUHAM".contains(first)) {
-        return None;
+    if !line.as_bytes().first().is_some_and(|first| b"uhqUHQ".contains(first)) {
+        return false;
     }
-    let length = line.find(|c: char| !c.is_ascii_alphabetic())?;
-    let (word, rest) = line.split_at(length);
-    let speaker = match word.to_ascii_lowercase().as_str() {
-        "user" | "human" => Speaker::User,
-        "assistant" | "model" | "ai" | "agent" => Speaker::Model,
-        _ => return None,
+    let (word, rest) = line.split_at(line.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(line.len()));
+    ["user", "human", "q"].iter().any(|label| word.eq_ignore_ascii_case(label))
+        && rest.trim_start_matches(['*', '_', ']', ' ']).starts_with(':')
+}
+
+/// Elements that stand alone, or are seldom closed.
+const VOID: [&str; 8] = ["br", "hr", "img", "input", "meta", "link", "p", "li"];
+
+/// What ends the block that a line opens and does not close, in small letters.
+pub(super) fn encloses(line: &str) -> Option<String> {
+    let first = *line.as_bytes().first()?;
+    let opened = |closer: String| (!line.to_ascii_lowercase().contains(&closer)).then_some(closer);
+    let word = |text: &str| {
+        let length = text.find(|c: char| !c.is_ascii_alphanumeric() && !"-_.:".contains(c));
+        text[..length.unwrap_or(text.len())].to_ascii_lowercase()
     };
-    let rest = rest.trim_start_matches(['*', '_', ']', ' ']).strip_prefix(':')?;
-    Some((speaker, rest.trim_matches(['*', '_', ' ', '\t', '\r']).is_empty()))
-}
-
-/// True for a line that shows what follows, as a heading or in its last sentence, and says nothing of doing it.
-pub(super) fn exemplifies(line: &str) -> bool {
-    let line = line.to_lowercase();
-    let line = line.trim_end_matches(['*', '_', ' ', ':', '：']);
-    if line.len() < HEADING && (line.contains("example") || line.contains("beispiel")) {
-        return INTENTIONS.iter().all(|intention| !line.contains(intention));
+    match first {
+        b'<' if line[1..].starts_with(|c: char| c.is_ascii_alphabetic()) => {
+            let name = word(&line[1..]);
+            let tag = &line[..line.find('>')?];
+            let none = tag.ends_with('/') || VOID.contains(&name.as_str()) || formats::at(line).is_ok();
+            return opened(format!("</{name}>")).filter(|_| !none);
+        }
+        b'/' if line.starts_with("/*") => return opened("*/".to_owned()),
+        b'\\' if line.starts_with("\\begin{") => return opened(format!("\\end{{{}}}", word(&line[7..]))),
+        b'[' | b'#' => {
+            for (opener, closer) in [("[code", "[/code]"), ("[quote", "[/quote]"), ("#+begin_", "#+end_")] {
+                if line.get(..opener.len()).is_some_and(|start| start.eq_ignore_ascii_case(opener)) {
+                    return opened(closer.to_owned());
+                }
+            }
+        }
+        _ => {}
     }
-    let ends = [". ", "! ", "? ", "。", "！", "？"];
-    let start = ends.iter().filter_map(|end| line.rfind(end).map(|at| at + end.len())).max().unwrap_or(0);
-    let sentence = &line[start..];
-    let does = INTENTIONS.iter().any(|intention| sentence.contains(intention)) && !sentence.contains("show");
-    !does && EXAMPLES.iter().any(|example| sentence.contains(example))
-}
-
-/// True for a line that denies that what follows is meant, or asks.
-pub(super) fn denies(line: &str) -> bool {
-    let line = line.to_lowercase();
-    let line = line.trim_end_matches(['*', '_', ' ']);
-    line.ends_with(['?', '？']) || DENIALS.iter().any(|denial| line.contains(denial))
+    for quotes in ["\"\"\"", "'''"] {
+        if line.contains(quotes) {
+            return (line.matches(quotes).count() % 2 == 1).then(|| quotes.to_owned());
+        }
+    }
+    // `cat <<'EOF' > file`
+    let heredoc = line.split_once("<<")?.1.trim_start_matches(['-', '~', '\'', '"', '\\']);
+    let end = word(heredoc);
+    (end.len() > 1 && heredoc[..end.len()].bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_'))
+        .then_some(end)
 }

@@ -8,7 +8,7 @@ use super::grammar::{self, End, Step, blanks, may_become, starts_with_any, windo
 use super::lines::{closes_showing, may_show};
 use super::long::{HELD, Long};
 use super::machine::{Look, Machine, PATIENCE};
-use super::place::Doubt;
+use super::meant::Doubt;
 use super::{Settings, channels, json_block, markers, named, weak};
 
 /// A line of a fence is looked through for so many bytes.
@@ -84,8 +84,8 @@ impl Machine {
             match formats::at(rest) {
                 Ok((format, _)) if !settings.looks_for(format) => return Look::Text(1),
                 Ok((format, opener)) => {
-                    let doubt = self.doubt(format, rest);
-                    let certain = doubt == Doubt::None && !self.place.shows();
+                    let doubt = self.doubt();
+                    let certain = matches!(doubt, Doubt::None | Doubt::Led) && !self.place.shows();
                     if let Some(look) = self.look_long(rest, opener, format, settings).filter(|_| certain) {
                         return look;
                     }
@@ -229,6 +229,7 @@ impl Machine {
             Step::Not(_) => fence,
             Step::More if !open => fence,
             step if self.is_denied(rest, &step) => fence,
+            Step::Calls(..) if self.doubt() != Doubt::None => fence,
             step => Look::Read(step, false),
         }
     }

@@ -40,6 +40,8 @@ pub(crate) struct Machine {
     pub(super) calls: usize,
     /// A call that is only shown was said last: what follows it at once is shown too.
     pub(super) shown: bool,
+    /// Some call of the answer was only shown.
+    pub(super) showed: bool,
     /// The backend has sent a call itself, beside the text.
     beside: bool,
     pub(super) said: bool,
@@ -208,7 +210,7 @@ impl Machine {
             }
             Look::Shown(used) => {
                 let used = self.say_exactly(rest, used);
-                self.shown = true;
+                (self.shown, self.showed) = (true, true);
                 used
             }
             Look::Stop => {

@@ -4,37 +4,67 @@
 //! quotation, a sentence that goes on. While that is open the call is held, never longer than the doubt needs.
 
 use super::Settings;
-use super::formats::{self, Format, Grammar, SURPLUS};
-use super::grammar::{End, Step, name_length, starts_with_any};
+use super::formats::{self, INVENTED, LEAKS, SURPLUS};
+use super::grammar::{End, Step, starts_with_any};
+use super::lead::Lead;
 use super::lines::closes_showing;
 use super::machine::{Look, Machine};
-use super::place::Doubt;
 use super::weak;
 
 /// The end of inline code is looked for in so many bytes.
 const SPAN: usize = 512;
-/// Longest name of an element around calls, in bytes.
-const ELEMENT: usize = 64;
-/// As many calls in a row may follow an indented one before it is believed.
+/// As many calls in a row may follow a doubtful one before it is believed.
 const ROW: usize = 64;
 
+/// What it takes behind a call for it to be one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// Nothing.
+    None,
+    /// The line before goes on into it: nothing but further calls may follow. What is shown is short: a long call may leave.
+    Led,
+    /// A sentence has ended before it on its line: what follows on that line must begin another.
+    Sentence,
+    /// One thing speaks against it: nothing but further calls may follow.
+    Alone,
+    /// Inline code is open since an earlier line of the paragraph: it must not be closed behind it.
+    Span,
+    /// Whatever follows, it is talk.
+    Talk,
+}
+
 impl Machine {
-    /// What a call of this format needs here in order to be one.
-    pub(super) fn doubt(&self, format: &Format, rest: &str) -> Doubt {
-        if self.shown {
+    /// What a call needs here in order to be one.
+    pub(super) fn doubt(&self) -> Doubt {
+        let place = &self.place;
+        if self.shown || place.is_shown(&self.pending) {
             return Doubt::Talk;
         }
-        let doubt = match self.place.doubt(&self.pending, format.token) {
-            Doubt::None if !self.gap && self.place.start && self.place.exemplifies(&self.text) => {
-                Doubt::Alone
-            }
-            doubt if !self.gap || doubt == Doubt::Talk => doubt,
-            // Behind a call, and at the very start, only an indented one may be an example.
-            Doubt::Alone if !self.has_call() => Doubt::Alone,
-            _ => Doubt::None,
-        };
-        let element = doubt == Doubt::None && format.grammar == Grammar::Function && is_xml(rest);
-        if element { Doubt::Element } else { doubt }
+        let code = place.is_code(&self.pending);
+        if self.gap {
+            // Behind a call all is meant; at the very start an indented one may be an example.
+            return if code && !self.has_call() { Doubt::Alone } else { Doubt::None };
+        }
+        let lead = place.lead(&self.text);
+        let led = lead != Lead::Ended && !(place.start && self.has_call());
+        let others = [
+            code,
+            lead == Lead::Prompt,
+            place.is_enclosed(),
+            place.has_turns(),
+            // In the part of an answer that is written for the reader.
+            !self.shell.is_empty(),
+            // A call before this one was only shown.
+            self.showed,
+        ];
+        match (led, others.iter().filter(|other| **other).count()) {
+            (false, 0) if place.span => Doubt::Span,
+            (false, 0) if place.start => Doubt::None,
+            (false, 0) => Doubt::Sentence,
+            (true, 0) if place.start => Doubt::Led,
+            (true, 0) | (false, 1) => Doubt::Alone,
+            _ => Doubt::Talk,
+        }
     }
 
     /// Delivers calls, or not, as what follows them tells.
@@ -58,13 +88,19 @@ impl Machine {
         }
     }
 
-    /// The same for weak evidence, which stands at the beginning of a line.
+    /// The same for weak evidence, which stands at the beginning of a line. `json`: it is a bare object.
     pub(super) fn weakly_meant(&self, rest: &str, step: Step, end: End, settings: &Settings) -> Look {
         let used = match &step {
             Step::Calls(calls, used) if !calls.is_empty() && !self.gap => *used,
             _ => return Look::Read(step, false),
         };
-        let doubt = if self.shown { Doubt::Talk } else { self.place.doubt("", false) };
+        let doubt = self.doubt();
+        if !weak::is_closed(&rest[..used]) {
+            // Nothing follows it. A bare object may be announced, a fence or a list is documentation then.
+            let meant = doubt == Doubt::None
+                || (doubt == Doubt::Led && rest.starts_with(['{', '[']) && !weak::is_list(rest));
+            return if meant { Look::Read(step, false) } else { Look::Shown(used) };
+        }
         match self.is_meant(&rest[used..], doubt, end, settings) {
             Some(false) => Look::Shown(used),
             None if !end.is_end() => Look::Hold,
@@ -74,9 +110,12 @@ impl Machine {
 
     /// `None` while that is open.
     fn is_meant(&self, behind: &str, doubt: Doubt, end: End, settings: &Settings) -> Option<bool> {
+        if doubt == Doubt::Talk {
+            return Some(false);
+        }
         let partner = self.place.quotation().filter(|_| !self.gap);
         if partner.is_some() || self.place.shows() {
-            let behind = self.behind_calls(behind, true, end, settings)?;
+            let behind = self.behind_calls(behind, end, settings)?;
             match behind.chars().next() {
                 None => return None,
                 next if next == partner => return Some(false),
@@ -91,66 +130,67 @@ impl Machine {
         match doubt {
             Doubt::None => Some(true),
             Doubt::Talk => Some(false),
-            Doubt::Sentence { token } => sentence(self.behind_calls(behind, false, end, settings)?, token),
-            Doubt::Alone => self.stands_alone(behind, end, settings),
+            Doubt::Led | Doubt::Alone => self.ends_turn(self.behind_calls(behind, end, settings)?),
+            Doubt::Sentence => sentence(self.behind_calls(behind, end, settings)?),
             Doubt::Span => span(behind),
-            Doubt::Element => ends_element(self.behind_calls(behind, true, end, settings)?).map(|ends| !ends),
         }
     }
 
-    /// The text behind further calls: of one place, all are meant or none. `lines`: they may stand on lines of their own.
-    fn behind_calls<'t>(
-        &self,
-        behind: &'t str,
-        lines: bool,
-        end: End,
-        settings: &Settings,
-    ) -> Option<&'t str> {
+    /// The text behind further calls: of one place, all are meant or none.
+    fn behind_calls<'t>(&self, behind: &'t str, end: End, settings: &Settings) -> Option<&'t str> {
         let mut rest = closed(behind)?;
         for _ in 0..ROW {
-            let next = if lines { rest.trim_start() } else { rest };
+            let next = rest.trim_start();
             if next.is_empty() {
                 return None;
             }
             rest = match formats::at(next) {
                 Ok((format, opener)) => match format.read(next, opener, self.context(end, settings)) {
                     Step::Calls(_, used) | Step::Opener(used) => closed(&next[used..])?,
-                    Step::More if !end.is_end() => return None,
+                    Step::More | Step::CutAfter(_) => return None,
                     _ => return Some(rest),
                 },
-                Err(true) if !end.is_end() => return None,
+                Err(true) => return None,
                 Err(_) => return Some(rest),
             };
         }
         Some(rest)
     }
 
-    /// Nothing but further calls follows.
-    fn stands_alone(&self, behind: &str, end: End, settings: &Settings) -> Option<bool> {
-        let mut rest = behind;
-        for _ in 0..ROW {
-            rest = closed(rest)?.trim_start();
-            if rest.is_empty() {
-                return None;
+    /// The model's turn ends here, but for what leaks, or goes on as a turn that it invents.
+    fn ends_turn(&self, behind: &str) -> Option<bool> {
+        let mut rest = behind.trim_start();
+        while !rest.is_empty() {
+            if formats::at(rest).is_ok()
+                || starts_with_any(rest, INVENTED).is_ok()
+                || rest.starts_with("<think>")
+            {
+                return Some(true);
             }
-            match formats::at(rest) {
-                Ok((format, opener)) => match format.read(rest, opener, self.context(end, settings)) {
-                    Step::Calls(_, used) | Step::Opener(used) => rest = &rest[used..],
-                    Step::More | Step::CutAfter(_) => return None,
-                    _ => return Some(false),
+            let mut open = "<think>".starts_with(rest);
+            let mut used = None;
+            for markers in [LEAKS, SURPLUS, self.shell, INVENTED] {
+                match starts_with_any(rest, markers) {
+                    Ok(marker) => used = Some(marker.len()),
+                    Err(may) => open |= may,
+                }
+            }
+            match (used, formats::closer_at(rest)) {
+                (Some(used), _) | (None, Ok(used)) => rest = rest[used..].trim_start(),
+                (None, Err(may)) if may || open => return None,
+                (None, Err(_)) => match rest.strip_prefix(['}', ']']) {
+                    Some(behind) => rest = behind.trim_start(),
+                    None => return Some(false),
                 },
-                Err(true) => return None,
-                Err(false) => return Some(formats::is_leak(rest)),
             }
         }
-        Some(true)
+        None
     }
 
     /// Weak evidence behind words that deny it, or ask.
     pub(super) fn is_denied(&self, rest: &str, step: &Step) -> bool {
         let Step::Calls(calls, used) = step else { return false };
-        let closed = weak::ORPHANS.iter().any(|closer| rest[..*used].ends_with(closer));
-        !self.gap && !closed && !calls.is_empty() && self.place.denies(&self.text)
+        !self.gap && !weak::is_closed(&rest[..*used]) && !calls.is_empty() && self.place.denies(&self.text)
     }
 }
 
@@ -167,34 +207,10 @@ fn closed(text: &str) -> Option<&str> {
     }
 }
 
-/// A bare block that any XML document may have: `<function name="N">`.
-fn is_xml(text: &str) -> bool {
-    let plain = ["<function", "<invoke"].iter().find_map(|tag| text.strip_prefix(tag));
-    plain.is_some_and(|rest| rest.trim_start().starts_with("name"))
-}
-
-/// The element around the blocks ends behind them.
-fn ends_element(behind: &str) -> Option<bool> {
-    let rest = behind.trim_start();
-    let Some(name) = rest.strip_prefix("</") else { return (!"</".starts_with(rest)).then_some(false) };
-    let length = name_length(name);
-    if length == name.len() && length < ELEMENT {
-        return None;
-    }
-    Some(
-        name[length..].starts_with('>')
-            && formats::closer_at(rest).is_err()
-            && starts_with_any(rest, SURPLUS).is_err(),
-    )
-}
-
-/// Words stand before the call: those that follow on its line make it talk. A token's sentence must go on through it.
-fn sentence(behind: &str, token: bool) -> Option<bool> {
-    match closed(behind)?.chars().next()? {
-        '\n' | '\r' | '<' | '[' => Some(true),
-        c if token => Some(!(c.is_alphanumeric() && !c.is_uppercase() || ",.;:)?!\"`'”».".contains(c))),
-        _ => Some(false),
-    }
+/// What stands behind a call on its line begins a sentence.
+fn sentence(behind: &str) -> Option<bool> {
+    let c = behind.chars().next()?;
+    Some(!(c.is_alphanumeric() && !c.is_uppercase() || ",.;:)?!\"`'”».–—-".contains(c)))
 }
 
 /// Inline code that began on an earlier line ends behind the call, in the same paragraph.

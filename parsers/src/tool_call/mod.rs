@@ -14,6 +14,7 @@ mod grammar;
 mod inner;
 mod json_block;
 mod keyed;
+mod lead;
 mod lines;
 mod long;
 mod long_json;

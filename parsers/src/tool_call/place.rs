@@ -7,9 +7,10 @@
 use memchr::{memchr, memchr_iter, memchr3_iter, memrchr};
 
 use super::grammar::window;
+use super::lead::{self, Lead};
 use super::lines::{
-    COMMENT_END, SHOWING, Speaker, columns, comments, denies, exemplifies, goes_on_as_diff, is_gutter, opens,
-    showing, speaker, starts_diff,
+    COMMENT_END, SHOWING, columns, comments, encloses, ends_open, goes_on_as_diff, is_gutter, is_turn, opens,
+    showing, starts_diff,
 };
 use super::markers;
 
@@ -18,23 +19,6 @@ const NEAR: usize = 256;
 /// Quotation marks and their partners.
 const QUOTES: &[(char, char)] =
     &[('"', '"'), ('\'', '\''), ('“', '”'), ('‘', '’'), ('„', '“'), ('«', '»'), ('»', '«'), ('「', '」')];
-/// What it takes behind a call for it to be one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Doubt {
-    /// Nothing.
-    None,
-    /// Whatever follows, it is talk.
-    Talk,
-    /// Words stand before it on its line: none may follow there. Before a token the sentence has not ended.
-    Sentence { token: bool },
-    /// Indented as code is, or shown by the line before: nothing but further calls may follow.
-    Alone,
-    /// A bare block in plain XML: the end of an element around it must not follow.
-    Element,
-    /// Inline code is open since an earlier line of the paragraph: it must not be closed behind it.
-    Span,
-}
-
 /// What the text so far tells of the place where it ends.
 #[derive(Debug)]
 pub(super) struct Place {
@@ -49,8 +33,6 @@ pub(super) struct Place {
     longer: bool,
     /// What closes the element that a longer line opens at its beginning, until it does.
     opened: Option<&'static str>,
-    /// The last character of this line that is not blank.
-    end: char,
     /// The last character said.
     last: char,
     /// Hyphens at the end of the text: half of `-->`.
@@ -58,7 +40,7 @@ pub(super) struct Place {
     /// An odd number of backticks on this line.
     ticks: bool,
     /// An odd number of backticks on earlier lines of the paragraph.
-    span: bool,
+    pub(super) span: bool,
     /// The line before is blank, or there is none.
     blank: bool,
     /// The line before is part of an indented block.
@@ -67,10 +49,12 @@ pub(super) struct Place {
     element: Option<&'static str>,
     /// Lines of a diff.
     diff: bool,
-    /// A line began with the user's label.
-    user: bool,
-    /// The last line that is not blank is the model's label alone.
-    label: bool,
+    /// What ends a block that an earlier line has opened: any element, a string or comment of many lines, a heredoc.
+    enclosed: Option<String>,
+    /// Something was said on an earlier line.
+    spoken: bool,
+    /// A turn of somebody else was among it.
+    turns: bool,
     /// `<s>` without its end so far.
     pub(super) struck: usize,
     /// The end of the text that has left.
@@ -86,7 +70,6 @@ impl Default for Place {
             head: String::new(),
             longer: false,
             opened: None,
-            end: '\n',
             last: '\n',
             hyphens: 0,
             ticks: false,
@@ -95,8 +78,9 @@ impl Default for Place {
             indented: false,
             element: None,
             diff: false,
-            user: false,
-            label: false,
+            enclosed: None,
+            spoken: false,
+            turns: false,
             struck: 0,
             tail: String::new(),
         }
@@ -107,7 +91,7 @@ impl Place {
     /// A call or other markup ends here: what follows stands on its own.
     pub(super) fn fresh(&mut self) {
         self.begin_line();
-        (self.span, self.blank, self.indented, self.label) = (false, true, false, false);
+        (self.span, self.blank, self.indented) = (false, true, false);
     }
 
     /// A quoted line.
@@ -124,39 +108,40 @@ impl Place {
         self.fence.is_some() || (self.ticks && !self.span) || self.element.is_some() || self.quoted()
     }
 
-    /// Whether a call that begins here is meant. `blanks`: what stands before it and is not yet text; `token`: its marker is a
-    /// special token, which stands alone more than other text does.
-    pub(super) fn doubt(&self, blanks: &str, token: bool) -> Doubt {
+    /// A call here is talk, whatever follows. `blanks`: what stands before it and is not yet text.
+    pub(super) fn is_shown(&self, blanks: &str) -> bool {
+        let context = || self.diff && self.start && self.indent + columns(last_line(blanks)) > 0;
+        self.is_talk() || showing(&self.head).is_some() || is_gutter(&self.head) || context()
+    }
+
+    /// Indented as code is.
+    pub(super) fn is_code(&self, blanks: &str) -> bool {
         // Only near by: openers may pile up without end.
         let blanks = last_bytes(blanks);
-        let line = blanks.rsplit('\n').next().unwrap_or_default();
+        let line = last_line(blanks);
         // A section's opener may stand behind the blanks.
         let column = columns(&line[..line.len() - line.trim_start().len()]);
         let (indent, blank) = match blanks.contains('\n') {
             true => (column, self.blank || blanks.matches('\n').count() > 1),
             false => (self.indent + column, self.blank),
         };
-        if self.is_talk() || showing(&self.head).is_some() || is_gutter(&self.head) {
-            return Doubt::Talk;
-        }
-        let speaks = self.label && self.start || speaker(&self.head) == Some((Speaker::Model, true));
-        if (self.user && speaks) || (self.diff && self.start && indent > 0) {
-            return Doubt::Talk;
-        }
-        if self.span {
-            Doubt::Span
-        } else if self.start && indent >= 4 && (blank || self.indented) {
-            Doubt::Alone
-        } else if self.start || (token && !self.goes_on()) {
-            Doubt::None
-        } else {
-            Doubt::Sentence { token }
-        }
+        self.start && indent >= 4 && (blank || self.indented)
     }
 
-    /// The sentence before a token has not ended.
-    fn goes_on(&self) -> bool {
-        self.end.is_alphanumeric() || matches!(self.end, ',' | '(' | '"' | '`')
+    /// A block is open that an earlier line has opened, or this one right before.
+    pub(super) fn is_enclosed(&self) -> bool {
+        ends_open(&self.head)
+            || self.enclosed.as_ref().is_some_and(|closer| !self.head.to_ascii_lowercase().contains(closer))
+    }
+
+    /// Somebody else's turn was told before.
+    pub(super) fn has_turns(&self) -> bool {
+        self.turns || (self.spoken && is_turn(&self.head))
+    }
+
+    /// How the text before this place leads to it. `text`: what has not left yet.
+    pub(super) fn lead(&self, text: &str) -> Lead {
+        self.last_line(text, lead::of)
     }
 
     /// The mark that closes the quotation opened right before this place.
@@ -172,15 +157,10 @@ impl Place {
     /// The last line that is not blank denies that a candidate at the end of an answer is meant, or asks. `text`: what has not
     /// left yet.
     pub(super) fn denies(&self, text: &str) -> bool {
-        self.last_line(text, denies)
+        self.last_line(text, lead::denies)
     }
 
-    /// That line shows what follows.
-    pub(super) fn exemplifies(&self, text: &str) -> bool {
-        self.last_line(text, exemplifies)
-    }
-
-    fn last_line(&self, text: &str, says: impl Fn(&str) -> bool) -> bool {
+    fn last_line<T>(&self, text: &str, says: impl Fn(&str) -> T) -> T {
         let mut near = self.tail.clone();
         near.push_str(last_bytes(text));
         let near = near.trim_end();
@@ -268,7 +248,7 @@ impl Place {
     fn begin_line(&mut self) {
         self.head.clear();
         (self.start, self.indent, self.ticks, self.hyphens) = (true, 0, false, 0);
-        (self.longer, self.opened, self.end) = (false, None, '\n');
+        (self.longer, self.opened) = (false, None);
     }
 
     /// A part of a line.
@@ -306,9 +286,6 @@ impl Place {
 
     /// Keeps the beginning of the line.
     fn remember(&mut self, part: &str) {
-        if let Some(end) = part.trim_end().chars().next_back() {
-            self.end = end;
-        }
         let near = if self.longer { "" } else { window(part, NEAR - self.head.len()) };
         self.head.push_str(near);
         if !self.longer && near.len() < part.len() {
@@ -342,14 +319,21 @@ impl Place {
             if self.diff {
                 self.diff = goes_on_as_diff(line);
             }
-            let speaker = speaker(head);
-            self.user |= matches!(speaker, Some((Speaker::User, _)));
-            self.label = speaker == Some((Speaker::Model, true));
+            self.turns |= is_turn(head) && (self.spoken || !head.starts_with('<'));
+            self.enclosed = match self.enclosed.take() {
+                Some(closer) => Some(closer).filter(|closer| !head.to_ascii_lowercase().contains(closer)),
+                None => encloses(head),
+            };
+            self.spoken = true;
             self.span = !head.starts_with("```") && self.span != self.ticks;
         }
         self.indented = self.indent >= 4 && (self.blank || self.indented);
         self.blank = false;
     }
+}
+
+fn last_line(text: &str) -> &str {
+    text.rsplit('\n').next().unwrap_or_default()
 }
 
 fn last_bytes(text: &str) -> &str {

@@ -24,12 +24,22 @@ pub(crate) fn read(text: &str, start: bool, ctx: Context<'_>) -> Step {
         Some('[') => match text[1..].trim_start().chars().next() {
             None => Step::More,
             Some('{') => json(text, start, ctx),
-            Some(c) if start && (c.is_alphabetic() || c == '_') => python(text, 1, ctx),
+            Some(c) if c.is_alphabetic() || c == '_' => python(text, 1, ctx),
             Some(_) => Step::Not(1),
         },
         Some(_) if start => by_name(text, ctx),
         _ => Step::Not(1),
     }
+}
+
+/// A wrapper whose opener was lost ends here.
+pub(super) fn is_closed(text: &str) -> bool {
+    ORPHANS.iter().any(|closer| text.ends_with(closer))
+}
+
+/// True for a list as Python has it.
+pub(super) fn is_list(text: &str) -> bool {
+    text.strip_prefix('[').is_some_and(|rest| !rest.trim_start().starts_with('{'))
 }
 
 /// True for calls that have no tag of a family that is looked for.
@@ -64,7 +74,7 @@ fn json(text: &str, start: bool, ctx: Context<'_>) -> Step {
     }
     match json_block::list(text, 0, ORPHANS, ctx) {
         Step::Calls(calls, used) if !calls.is_empty() && calls.iter().all(|call| fits(call, ctx)) => {
-            if ORPHANS.iter().any(|closer| text[..used].ends_with(closer)) {
+            if is_closed(&text[..used]) {
                 return Step::Calls(calls, used);
             }
             match at_the_end(text, calls, used, ctx) {

@@ -159,7 +159,7 @@ fn case_4b_several_calls_in_one_place_are_meant_together_or_not_at_all() {
         is_talk(&format!("+{form}{form}"));
         is_talk(&format!("a.txt:12:{form}{form}"));
         assert_eq!(calls(&format!("Looking.\n{form}{form}")).len(), 2);
-        assert_eq!(calls(&format!("Looking: {form}\n{form}\nDone.")).len(), 2);
+        assert_eq!(calls(&format!("Looking. {form}\n{form}\nDone.")).len(), 2);
         assert_eq!(calls(&format!("It says \"{form}\" now.\n{form}")).len(), 1);
     }
 }

@@ -73,6 +73,7 @@ fn case_5b_an_indented_block_is_code_only_if_prose_follows() {
             is_talk(&format!("{block}\nThat is how it looks."));
             is_talk(&format!("Two:\n\n{block}\n{block}\nThat is how they look."));
             is_call(&format!("Looking.\n\n{block}"));
+            is_talk(&format!("The fixture:\n\n{block}"));
             is_call(&block);
             // A paragraph is not interrupted by code.
             is_call(&format!("Looking.\n{block}Done."));
@@ -92,7 +93,12 @@ fn case_5c_lines_of_diffs_greps_and_listings_are_shown() {
         is_talk(&format!("diff --git a/x b/x\n@@ -1,2 +1,2 @@\n {call}\n-old\n+new\n"));
         is_call(&format!("diff --git a/x b/x\n@@ -1,2 +1,2 @@\n-old\n+new\nFixing.\n{call}"));
         is_call(&format!("Step 1: {call}"));
-        is_call(&format!("- {call}"));
+        for gutter in [
+            "- ", "* ", "1. ", "2) ", "• ", "$ ", "~$ ", ">>> ", "# ", "// ", "x = ", "f(", "[3] ", "12:03 ",
+            "a> ",
+        ] {
+            is_talk(&format!("Found:\n\n{gutter}{call}\n"));
+        }
     }
     let context = indented(QWEN, " ");
     is_talk(&format!("@@ -1,9 +1,9 @@\n{context}-old\n+new\n"));
@@ -143,9 +149,11 @@ fn case_4a_a_token_amid_a_sentence_that_goes_on_is_talk() {
         is_talk(&format!("The model writes {call} when it calls."));
         is_talk(&format!("It is {call}, more or less."));
         is_call(&format!("Two look-ups needed.{call}Checking now."));
-        is_call(&format!("I look: {call} Then more."));
+        is_talk(&format!("I look: {call} Then more."));
+        is_talk(&format!("Not so. {call}, more or less."));
         is_call(&format!("I look up {call}"));
-        is_call(&format!("I look up {call}\nwait."));
+        is_talk(&format!("I look up {call}\nwait."));
+        is_call(&format!("I looked. {call}\nwait."));
     }
 }
 

@@ -1,0 +1,128 @@
+//! How the text before a call leads to it: a sentence that has ended, one that goes on into the call, words that deny it.
+//!
+//! Who calls has said what there was to say, or says what they are about to do. Who shows a call announces it ("The log was:") and
+//! goes on behind it. Only the end of the last line counts, and few words: punctuation is the same in most languages.
+
+/// How the last line before a place ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lead {
+    /// A sentence or a block has ended, or the model says what it does.
+    Ended,
+    /// It goes on: a colon, an open sentence, a heading.
+    Open,
+    /// A shell's prompt, and what was typed there.
+    Prompt,
+}
+
+/// Said right before weak evidence, these deny that it is meant.
+const DENIALS: &[&str] = &[
+    "example",
+    "e.g.",
+    "for instance",
+    "sample",
+    "hypothetical",
+    "would be",
+    "would look",
+    "would call",
+    "would use",
+    "would make",
+    "would write",
+    "could be",
+    "could look",
+    "look like",
+    "looks like",
+    "format",
+    "syntax",
+    "schema",
+    "template",
+    "do not",
+    "don't",
+    "don’t",
+    "never",
+    "not run",
+    "not call",
+    "not execut",
+    "without running",
+    "cannot",
+    "can't",
+    "can’t",
+    "won't",
+    "won’t",
+    "instead of",
+    "beispiel",
+    "würde",
+    "nicht",
+    "exemple",
+    "ejemplo",
+    "例如",
+    "示例",
+    "格式",
+];
+
+/// Who says these means to do it.
+const INTENTIONS: &[&str] = &[
+    "i'll",
+    "i’ll",
+    "i will",
+    "let me",
+    "let's",
+    "let’s",
+    "i am going",
+    "i'm going",
+    "we'll",
+    "i need",
+    "我来",
+    "让我",
+];
+
+/// A few words that begin with one of these are a step.
+const ORDER: [&str; 5] = ["first", "then", "now", "next", "finally"];
+/// As many words at most.
+const STEP: usize = 3;
+
+/// How this line leads to what follows it.
+pub(super) fn of(line: &str) -> Lead {
+    let line = line.trim();
+    if ["$ ", "% ", ">>> ", "PS "].iter().any(|prompt| line.starts_with(prompt)) {
+        return Lead::Prompt;
+    }
+    if ends(line) || intends(line) { Lead::Ended } else { Lead::Open }
+}
+
+/// A sentence, or a block of other text, ends with this line.
+fn ends(line: &str) -> bool {
+    if line.starts_with("```") || line.starts_with("~~~") || line.ends_with('>') {
+        return true;
+    }
+    let line = line.trim_end_matches(['*', '_', '"', '\'', ')', ']', '”', '’', '»', '」', '）', ' ']);
+    let mut back = line.chars().rev();
+    match back.next() {
+        None => true,
+        // `e.g.`
+        Some('.') => !(back.next().is_some_and(char::is_alphabetic) && back.next() == Some('.')),
+        Some(c) => {
+            matches!(c, '!' | '…' | '。' | '！')
+                || !(c.is_ascii() || c.is_alphanumeric() || "：，、；？「“‘«—–→".contains(c))
+        }
+    }
+}
+
+/// The last sentence says what the model is about to do, or in which order.
+fn intends(line: &str) -> bool {
+    let line = line.to_lowercase();
+    let line = line.trim_end_matches(['*', '_', ' ', ':', '：']);
+    let ends = [". ", "! ", "? ", "。", "！", "？"];
+    let start = ends.iter().filter_map(|end| line.rfind(end).map(|at| at + end.len())).max().unwrap_or(0);
+    let sentence = &line[start..];
+    let word = &sentence[..sentence.find(|c: char| !c.is_alphabetic()).unwrap_or(sentence.len())];
+    let step = ORDER.contains(&word) && sentence.split_whitespace().count() <= STEP;
+    let acts = step || INTENTIONS.iter().any(|intention| sentence.contains(intention));
+    acts && !sentence.contains("show")
+}
+
+/// True for a line that denies that what follows is meant, or asks.
+pub(super) fn denies(line: &str) -> bool {
+    let line = line.to_lowercase();
+    let line = line.trim_end_matches(['*', '_', ' ']);
+    line.ends_with(['?', '？']) || DENIALS.iter().any(|denial| line.contains(denial))
+}
