@@ -4,13 +4,15 @@
 //! name a family: the grammar decides on the bytes behind it.
 
 use super::grammar::{self, Context, Step, may_become, starts_with_any};
-use super::{braces, channels, json_block, markers, named, tags, wrapper, xml_block};
+use super::{braces, channels, json_block, markers, named, tags, weak, wrapper, xml_block};
 
 /// How a format's text is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Grammar {
     /// Anything that can stand in a wrapper: JSON, function blocks, keys and values, Python. The next bytes decide.
     Wrapper,
+    /// The same in tags that no family writes by rule: weak evidence.
+    Loose,
     /// A JSON list that begins with the marker's last byte.
     Json,
     /// Function blocks whose wrapper was lost.
@@ -59,7 +61,8 @@ const fn format(
 
 /// Every marker that is strong evidence.
 pub(crate) const FORMATS: &[Format] = &[
-    format("hermes", &["<tool_call>", "<tool_call "], Grammar::Wrapper, &["</tool_call>"], false),
+    format("hermes", &["<tool_call>", "<tool_call "], Grammar::Wrapper, &["</tool_call>"], false)
+        .with(&["tools"]),
     format("qwen_xml", &["<function", "<<function"], Grammar::Function, &["</tool_call>"], false)
         .with(&["hermes"]),
     format("seed_oss", &["<seed:tool_call>"], Grammar::Wrapper, &["</seed:tool_call>"], false)
@@ -85,6 +88,8 @@ pub(crate) const FORMATS: &[Format] = &[
         true,
     ),
     format("gigachat", &["function call<|role_sep|>", "<|function_call|>"], Grammar::Wrapper, &[], true),
+    format("tools", &["<tools>", "<toolcall>"], Grammar::Loose, &["</tools>", "</toolcall>"], false),
+    format("tool_code", &["<tool_code>"], Grammar::Loose, &["</tool_code>"], false),
     format("phi4", &["functools["], Grammar::Json, &[], false),
     format("minimax_m2", &["<minimax:tool_call>"], Grammar::Wrapper, &["</minimax:tool_call>"], false)
         .with(&["invoke"]),
@@ -183,7 +188,7 @@ pub(crate) const FORMATS: &[Format] = &[
     format("glm", &[], Grammar::Wrapper, &[], false).with(&["hermes"]),
     format("functionary", &[], Grammar::Named, &[], false),
     format("bare_json", &[], Grammar::Json, &[], false),
-    format("pythonic", &[], Grammar::Wrapper, &[], false).with(&["llama4"]),
+    format("pythonic", &[], Grammar::Wrapper, &[], false).with(&["llama4", "tool_code"]),
 ];
 
 /// Families that write calls without any marker, too.
@@ -242,6 +247,7 @@ impl Format {
         let at = opener.len();
         let step = match self.grammar {
             Grammar::Wrapper => wrapper::read(text, at, self, ctx),
+            Grammar::Loose => weak::wrapped(text, at, self, ctx),
             Grammar::Json => match text[at..].trim_start().chars().next() {
                 None => Step::More,
                 Some('{') => json_block::list(text, at - 1, self.closers, ctx),

@@ -84,7 +84,7 @@ impl Machine {
             match formats::at(rest) {
                 Ok((format, _)) if !settings.looks_for(format) => return Look::Text(1),
                 Ok((format, opener)) => {
-                    let doubt = self.doubt();
+                    let doubt = self.doubt_of(format);
                     let certain = matches!(doubt, Doubt::None | Doubt::Led) && !self.place.shows();
                     if let Some(look) = self.look_long(rest, opener, format, settings).filter(|_| certain) {
                         return look;
@@ -113,10 +113,13 @@ impl Machine {
             return self.look_quote(rest, end, settings);
         }
         let weak = settings.weak;
-        if !self.place.start || self.calls > 0 || weak == Weak::None || self.rejected > PATIENCE {
+        // A further call whose opener was lost, right behind one.
+        let further = self.gap && self.calls > 0 && first == b'{';
+        if !self.place.start || (self.calls > 0 && !further) || weak == Weak::None || self.rejected > PATIENCE
+        {
             return Look::Text(1);
         }
-        let start = self.gap;
+        let start = self.gap && !further;
         if start && weak == Weak::Any && matches!(first, b'a' | b'c') {
             match channels::stripped(rest, self.context(end, settings)) {
                 Step::Not(_) => {}
@@ -126,6 +129,9 @@ impl Machine {
         }
         if weak::is_candidate(first, start) {
             let step = weak::read(rest, start, self.context(end, settings));
+            if further && !weak::may_close(rest, &step, open) {
+                return Look::Text(1);
+            }
             if self.is_denied(rest, &step) || (weak == Weak::Tagged && weak::is_bare(rest, &step, settings)) {
                 return Look::Text(1);
             }

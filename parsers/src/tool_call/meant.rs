@@ -4,7 +4,7 @@
 //! quotation, a sentence that goes on. While that is open the call is held, never longer than the doubt needs.
 
 use super::Settings;
-use super::formats::{self, INVENTED, LEAKS, SURPLUS};
+use super::formats::{self, Format, Grammar, INVENTED, LEAKS, SURPLUS};
 use super::grammar::{End, Step, starts_with_any};
 use super::lead::Lead;
 use super::lines::closes_showing;
@@ -16,8 +16,8 @@ const SPAN: usize = 512;
 /// As many calls in a row may follow a doubtful one before it is believed.
 const ROW: usize = 64;
 
-/// What it takes behind a call for it to be one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What it takes behind a call for it to be one, from little to much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Doubt {
     /// Nothing.
     None,
@@ -25,16 +25,22 @@ pub(super) enum Doubt {
     Led,
     /// A sentence has ended before it on its line: what follows on that line must begin another.
     Sentence,
-    /// One thing speaks against it: nothing but further calls may follow.
-    Alone,
     /// Inline code is open since an earlier line of the paragraph: it must not be closed behind it.
     Span,
+    /// One thing speaks against it: nothing but further calls may follow.
+    Alone,
     /// Whatever follows, it is talk.
     Talk,
 }
 
 impl Machine {
-    /// What a call needs here in order to be one.
+    /// What a call of this format needs here in order to be one.
+    pub(super) fn doubt_of(&self, format: &Format) -> Doubt {
+        let least = if format.grammar == Grammar::Loose { Doubt::Alone } else { Doubt::None };
+        self.doubt().max(least)
+    }
+
+    /// What any call needs here.
     pub(super) fn doubt(&self) -> Doubt {
         let place = &self.place;
         if self.shown || place.is_shown(&self.pending) {

@@ -27,6 +27,7 @@ mod named;
 mod normalise;
 mod options;
 mod outcome;
+mod own_tags;
 mod place;
 mod python_string;
 mod pythonic;

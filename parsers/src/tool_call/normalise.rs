@@ -46,15 +46,14 @@ fn collect(value: Value<'_>, tools: &ToolSet, depth: usize) -> Option<Vec<Call>>
 }
 
 fn object(value: Value<'_>, tools: &ToolSet, depth: usize) -> Option<Vec<Call>> {
-    if let Some(list) = value.get("tool_calls").filter(|list| list.kind() == Kind::Array) {
+    let [list, nested, older] = value.get_all(["tool_calls", "function", "function_call"]);
+    if let Some(list) = list.filter(|list| list.kind() == Kind::Array) {
         return collect(list, tools, depth);
     }
-    for key in ["function", "function_call"] {
-        if let Some(nested) = value.get(key).filter(|nested| nested.kind() == Kind::Object) {
-            return collect(nested, tools, depth);
-        }
+    if let Some(nested) = [nested, older].into_iter().flatten().find(|nested| nested.kind() == Kind::Object) {
+        return collect(nested, tools, depth);
     }
-    let name = NAMES.iter().filter_map(|key| value.get(key)).find(|name| name.kind() == Kind::String);
+    let name = value.get_all(NAMES).into_iter().flatten().find(|name| name.kind() == Kind::String);
     let Some(name) = name.and_then(Value::as_str) else { return named_by_key(value, tools) };
     let name = name.trim();
     if name.is_empty() || name.len() > 256 || name.contains(char::is_whitespace) {
@@ -63,7 +62,7 @@ fn object(value: Value<'_>, tools: &ToolSet, depth: usize) -> Option<Vec<Call>> 
     if ambiguous(value, name) {
         return None;
     }
-    let mut all = ARGUMENTS.iter().filter_map(|key| value.get(key));
+    let mut all = value.get_all(ARGUMENTS).into_iter().flatten();
     let first = all.next();
     let arguments =
         first.filter(|first| is_filled(first.raw())).or_else(|| all.find(|other| is_filled(other.raw())));

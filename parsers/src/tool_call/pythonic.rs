@@ -83,6 +83,22 @@ fn call(cursor: &mut Cursor<'_>, ctx: Context<'_>) -> Result<Call, Stop> {
         return Err(Stop::Bad);
     }
     cursor.begun = true;
+    if name == "print" && ctx.tools.resolve(name).is_none() {
+        // Gemma prints what a call gives.
+        if cursor.depth >= DEPTH {
+            return Err(Stop::Bad);
+        }
+        cursor.depth += 1;
+        cursor.skip();
+        let call = call(cursor, ctx)?;
+        cursor.depth -= 1;
+        cursor.skip();
+        return match cursor.eat(')') {
+            true => Ok(call),
+            false if cursor.rest().is_empty() => Err(Stop::Short),
+            false => Err(Stop::Bad),
+        };
+    }
     let name = name.strip_suffix(".call").filter(|_| ctx.tools.resolve(name).is_none()).unwrap_or(name);
     let mut values = Values::new(name, ctx.tools);
     loop {

@@ -8,7 +8,7 @@ use super::formats::{self, Format, LEAKS};
 use super::grammar::{Call, Context, End, Step, blanks, may_become, name_length, starts_with_any, window};
 use super::json_block::{self, Scan};
 use super::normalise::{self, ARGUMENTS, NAMES, OTHERS};
-use super::{braces, keyed, named, pythonic};
+use super::{braces, keyed, named, pythonic, wrapper};
 
 /// Without a declared name in so many bytes it is no call.
 const EVIDENCE: usize = 512;
@@ -37,9 +37,29 @@ pub(super) fn is_closed(text: &str) -> bool {
     ORPHANS.iter().any(|closer| text.ends_with(closer))
 }
 
+/// Only calls that such a wrapper's end closes, or may still.
+pub(super) fn may_close(text: &str, step: &Step, open: bool) -> bool {
+    match step {
+        Step::Calls(_, used) => is_closed(&text[..*used]),
+        Step::More => open,
+        _ => false,
+    }
+}
+
 /// True for a list as Python has it.
 pub(super) fn is_list(text: &str) -> bool {
     text.strip_prefix('[').is_some_and(|rest| !rest.trim_start().starts_with('{'))
+}
+
+/// Calls in tags that may hold anything else as well: a list of tools, program text.
+pub(crate) fn wrapped(text: &str, at: usize, format: &'static Format, ctx: Context<'_>) -> Step {
+    match wrapper::read(text, at, format, ctx) {
+        Step::Calls(calls, used) if !calls.is_empty() && calls.iter().all(|call| fits(call, ctx)) => {
+            Step::Calls(calls, used)
+        }
+        Step::More if !ctx.end.is_end() => Step::More,
+        _ => Step::Not(at),
+    }
 }
 
 /// True for calls that have no tag of a family that is looked for.

@@ -10,7 +10,7 @@ use super::grammar::{
 use super::xml_block::{Function, function};
 use super::xml_head::{Attributes, FUNCTIONS, Head, attributes, head};
 use super::xml_tags::Kind;
-use super::{json_block, keyed, named, pythonic};
+use super::{json_block, keyed, named, own_tags, pythonic};
 
 /// Longest opener with attributes, in bytes.
 const LONGEST: usize = 256;
@@ -98,7 +98,7 @@ fn tagged(text: &str, from: usize, format: &'static Format, ctx: Context<'_>) ->
     match formats::at(rest) {
         Ok(_) => Step::Opener(from),
         Err(true) => Step::More,
-        Err(false) => Step::Not(from),
+        Err(false) => own_tags::call(text, from, format.closers, ctx),
     }
 }
 
