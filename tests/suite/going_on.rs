@@ -198,6 +198,20 @@ async fn thoughts_of_unknown_tags_pictures_and_engines_that_do_not_tell_their_pr
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_answer_in_channels_is_no_text_that_a_completion_could_go_on_with() {
+    let rendered = "<|start|>user<|message|>Where?<|end|><|start|>assistant";
+    let rest = vec![
+        delta(" Paris."),
+        Step::Send("data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n".into()),
+        done(),
+    ];
+    let world = world("vllm", vec![delta("In")], rendered, rest);
+    let answer = world.chat(&request(json!({}))).await;
+    assert_eq!(text(&answer), "In Paris.", "{}", answer.body);
+    assert_eq!(world.backend("good").seen()[0].path, "/v1/chat/completions");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_thought_that_is_cut_twice_is_not_said_twice() {
     let backends: String = ["bad", "worse", "good"]
         .map(|name| format!("[[backend]]\nname = \"{name}\"\nurl = \"http://{name}\"\nengine = \"vllm\"\nwindow = 8000\nmodel = \"m\"\n"))

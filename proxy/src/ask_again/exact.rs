@@ -68,9 +68,6 @@ const TAGS: [&str; 2] = ["<think>", "</think>"];
 /// Whether the rest of an answer to this request could be asked for as a completion of this backend. `finds_calls`: the text is read for calls.
 pub(super) fn may_be(request: &ChatRequest, backend: &Backend, finds_calls: bool) -> bool {
     let renders = matches!(backend.engine(), Engine::Vllm | Engine::Sglang | Engine::LlamaCpp);
-    // vLLM renders gpt-oss's prompts in another way than it tells.
-    let harmony = backend.names().iter().any(|name| name.to_ascii_lowercase().contains("gpt-oss"))
-        || backend.family() == Some("harmony");
     let is_text = |content: Value<'_>| {
         content.as_str().is_some()
             || content.is_null()
@@ -84,7 +81,7 @@ pub(super) fn may_be(request: &ChatRequest, backend: &Backend, finds_calls: bool
         .all(|message| message.get("content").is_none_or(is_text));
     let plain = backend.family().or(backend.config.format).is_some_and(|family| PLAIN.contains(&family));
     let calls = !may_call(request) || (finds_calls && (plain || backend.engine() == Engine::Vllm));
-    renders && !harmony && only_text && calls
+    renders && backend.family() != Some("harmony") && only_text && calls
 }
 
 fn may_call(request: &ChatRequest) -> bool {
@@ -114,6 +111,10 @@ pub(super) async fn written(
         Some([open, close]) => [open.as_str(), close.as_str()],
         None => TAGS,
     };
+    // An answer that begins with channels is more than thoughts and text, and vLLM renders such prompts in another way than it tells.
+    if ["<|start|>assistant", "<|channel|>", "<|message|>"].iter().any(|mark| tail.contains(mark)) {
+        return None;
+    }
     let opened = tail.trim_end().ends_with(open);
     let told_apart = mode == Mode::ThoughtsApart && spoken.thinks();
     if told_apart && !opened && tokens_of(backend, open).await.is_none_or(|tokens| tokens.len() != 1) {

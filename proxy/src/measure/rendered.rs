@@ -12,7 +12,7 @@ use super::ask::{answer_of, chat};
 use crate::backend::Backend;
 
 /// Tokens whose text tells how a prompt ends.
-const TAIL: usize = 16;
+const TAIL: usize = 32;
 
 /// A rendered prompt.
 #[derive(Debug)]
