@@ -90,6 +90,44 @@ async fn whatever_cuts_an_answer_another_backend_goes_on_where_it_was_cut() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn wherever_the_bytes_of_an_answer_are_cut_its_client_gets_whole_lines_and_no_word_twice() {
+    let (Step::Send(first), Step::Send(second)) = (delta("The capital "), delta("of France ")) else {
+        unreachable!("chunks")
+    };
+    for at in 1..second.len() {
+        let world = World::new(&[("bad", 8000), ("good", 8000)], "");
+        let said = vec![role(), Step::Send(first.clone()), Step::Send(second[..at].to_owned()), Step::Cut];
+        world.backend("bad").then(Reply::stream(said));
+        let said = second.len() - at <= 2;
+        let words = if said { " is Paris." } else { " of France is Paris." };
+        world.backend("good").then(Reply::stream(vec![role(), delta(words), finish("stop"), done()]));
+        let answer = world.chat(&request(json!({}))).await;
+        assert_eq!(text(&answer), WHOLE, "cut at {at}: {}", answer.body);
+        for line in answer.body.lines().filter_map(|line| line.strip_prefix("data: ")) {
+            assert!(line == "[DONE]" || serde_json::from_str::<Value>(line).is_ok(), "cut at {at}: {line}");
+        }
+    }
+    // Nobody goes on: half a line is no answer either.
+    let world = World::new(&[("bad", 8000)], "");
+    world.backend("bad").then(Reply::stream(vec![
+        role(),
+        Step::Send(first),
+        Step::Send(second[..20].to_owned()),
+        Step::Cut,
+    ]));
+    let answer = world.chat(&request(json!({}))).await;
+    assert_cut(&answer, "The capital ");
+    assert!(
+        answer
+            .body
+            .lines()
+            .all(|line| !line.starts_with("data: ") || line == "data: [DONE]" || line.ends_with('}')),
+        "{}",
+        answer.body
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_next_backend_is_asked_to_continue_and_gets_no_more_output_than_is_left() {
     let world = part_and(rest(), "");
     world.chat(&request(json!({ "max_tokens": 100, "temperature": 0 }))).await;

@@ -56,6 +56,11 @@ impl Join {
         }
     }
 
+    /// Behind this white space, where nothing else can be repeated.
+    pub(crate) fn behind_blank(blank: &str) -> Self {
+        Self { said: None, repeats: false, blank: blank.to_owned(), pending: String::new() }
+    }
+
     /// Takes more of the rest; gives what of it is new. `ends`: nothing follows.
     pub(crate) fn push(&mut self, text: &str, ends: bool) -> Result<String, Misfit> {
         self.pending.push_str(text);

@@ -16,7 +16,7 @@ use switchback_parsers::sse::{SseDecoder, SseFrame};
 use switchback_policies::failover::Fault;
 use tokio::time::Instant;
 
-use super::ends::Ends;
+use super::ends::{Ends, unbroken};
 use super::grade::{Grade, Seen, Traces};
 use super::progress::Progress as Reading;
 use super::rename::Rename;
@@ -255,7 +255,9 @@ impl AnswerStream {
                 while self.ended.is_none()
                     && let Some(frame) = self.frames.finish()
                 {
-                    self.take(&frame, &mut out, &mut progress);
+                    if let Some(frame) = unbroken(frame, self.dialect) {
+                        self.take(&frame, &mut out, &mut progress);
+                    }
                 }
                 if self.ended.is_none() {
                     self.ended = Some(self.at_end(end.and_then(Result::err)));

@@ -19,10 +19,10 @@ use super::spoken::{NAMES, Spoken, THOUGHTS};
 enum Rest {
     /// In the answer's own dialect.
     Joined(Join),
-    /// In the answer's own dialect, and surely nothing but what follows.
-    Plain,
+    /// As a completion that goes on behind one.
+    Plain(Join),
     /// As a completion of the chat's rendered prompt.
-    Completion(Thoughts),
+    Completion(Join, Thoughts),
 }
 
 /// What is made of a completion's text.
@@ -56,14 +56,16 @@ impl Seam {
         Self::new(spoken, Rest::Joined(Join::behind(&spoken.text, engine)), spoken.tokens())
     }
 
-    /// Behind the said text of a completion, which became a part of the prompt.
+    /// Behind the said text of a completion, which became a part of the prompt, but for the white space at its end.
     pub(crate) fn plain(spoken: &Spoken) -> Self {
-        Self::new(spoken, Rest::Plain, spoken.tokens())
+        let blank = &spoken.text[spoken.text().len()..];
+        Self::new(spoken, Rest::Plain(Join::behind_blank(blank)), spoken.tokens())
     }
 
-    /// Behind what was said in a chat, which became a part of the rendered prompt. `said`: its tokens.
-    pub(crate) fn completion(spoken: &Spoken, thoughts: Thoughts, said: u64) -> Self {
-        Self::new(spoken, Rest::Completion(thoughts), said)
+    /// Behind what was said in a chat, which became a part of the rendered prompt, but for the white space at its end.
+    /// `said`: its tokens.
+    pub(crate) fn completion(spoken: &Spoken, blank: &str, thoughts: Thoughts, said: u64) -> Self {
+        Self::new(spoken, Rest::Completion(Join::behind_blank(blank), thoughts), said)
     }
 
     /// A frame as it goes on behind the others; none if it says nothing new.
@@ -96,17 +98,15 @@ impl Seam {
         if let Some(usage) = chunk.get_mut("usage").and_then(Json::as_object_mut) {
             self.counts(usage);
         }
-        if matches!(self.rest, Rest::Completion(_)) && chunk.contains_key("object") {
+        if matches!(self.rest, Rest::Completion(..)) && chunk.contains_key("object") {
             chunk.insert("object".to_owned(), "chat.completion.chunk".into());
         }
         for choice in chunk.get_mut("choices").and_then(Json::as_array_mut).into_iter().flatten() {
             let Some(choice) = choice.as_object_mut() else { continue };
             new |= match &mut self.rest {
                 Rest::Joined(join) => joined(choice, join)?,
-                Rest::Plain => {
-                    says(choice.get("text")) || choice.get("finish_reason").is_some_and(|end| !end.is_null())
-                }
-                Rest::Completion(thoughts) => as_chat(choice, thoughts, self.thinks_in),
+                Rest::Plain(join) => plain(choice, join)?,
+                Rest::Completion(join, thoughts) => as_chat(choice, join, thoughts, self.thinks_in)?,
             };
         }
         Ok(new.then_some(Json::Object(chunk)))
@@ -185,24 +185,33 @@ fn joined(choice: &mut Map<String, Json>, join: &mut Join) -> Result<bool, Misfi
     Ok(new)
 }
 
+/// One choice of a completion behind another; whether it says anything new.
+fn plain(choice: &mut Map<String, Json>, join: &mut Join) -> Result<bool, Misfit> {
+    let ends = choice.get("finish_reason").is_some_and(|reason| !reason.is_null());
+    let text = join.push(choice.get("text").and_then(Json::as_str).unwrap_or_default(), ends)?;
+    let new = ends || !text.is_empty();
+    choice.insert("text".to_owned(), text.into());
+    Ok(new)
+}
+
 /// One choice of a completion as one of a chat; whether it says anything new.
-fn as_chat(choice: &mut Map<String, Json>, thoughts: &mut Thoughts, thinks_in: &str) -> bool {
+fn as_chat(
+    choice: &mut Map<String, Json>,
+    join: &mut Join,
+    thoughts: &mut Thoughts,
+    thinks_in: &str,
+) -> Result<bool, Misfit> {
     let ends = choice.get("finish_reason").is_some_and(|reason| !reason.is_null());
     let text = choice.remove("text");
-    let text = text.as_ref().and_then(Json::as_str).unwrap_or_default();
+    let text = join.push(text.as_ref().and_then(Json::as_str).unwrap_or_default(), ends)?;
     let mut delta = Map::new();
     let (mut thought, mut said) = (String::new(), String::new());
     match thoughts {
-        Thoughts::Apart => said.push_str(text),
+        Thoughts::Apart => said.push_str(&text),
         Thoughts::Within(splitter) => {
-            let last = if ends { Some(&mut **splitter) } else { None };
-            let mut pieces = Vec::new();
-            match last {
-                Some(splitter) => {
-                    pieces.extend(splitter.push(text));
-                    pieces.extend(splitter.finish());
-                }
-                None => pieces.extend(splitter.push(text)),
+            let mut pieces = splitter.push(&text);
+            if ends {
+                pieces.extend(splitter.finish());
             }
             for piece in pieces {
                 match piece {
@@ -223,7 +232,7 @@ fn as_chat(choice: &mut Map<String, Json>, thoughts: &mut Thoughts, thinks_in: &
         choice.remove(name);
     }
     choice.insert("delta".to_owned(), Json::Object(delta));
-    new
+    Ok(new)
 }
 
 fn text_delta(text: &str) -> Bytes {
@@ -283,7 +292,7 @@ mod tests {
     fn a_completion_goes_on_within_the_thought_and_ends_it() {
         let begun = spoken(r#"{"id":"a","choices":[{"index":0,"delta":{"reasoning":"I think"}}]}"#);
         let splitter = ReasoningSplitter::amid_thought();
-        let mut seam = Seam::completion(&begun, Thoughts::Within(Box::new(splitter)), 2);
+        let mut seam = Seam::completion(&begun, "", Thoughts::Within(Box::new(splitter)), 2);
         let (mut thought, mut text) = (String::new(), String::new());
         for said in [" of", " Paris.\n</thi", "nk>\n\nIt is", " Paris."] {
             let chunk = json!({ "object": "text_completion", "choices": [{ "index": 0, "text": said, "finish_reason": null }] });

@@ -93,6 +93,8 @@ fn may_call(request: &ChatRequest) -> bool {
 pub(super) struct Exact {
     pub(super) body: Bytes,
     pub(super) thoughts: Thoughts,
+    /// White space that was said at the end, and is left to be said again: a prompt that ends so is split into other tokens than the model's own.
+    pub(super) blank: String,
     /// Tokens of what was said.
     pub(super) said: u64,
 }
@@ -124,6 +126,8 @@ pub(super) async fn written(
         Mode::ThoughtsApart => said(spoken, &tail, opened, [open, close]),
         Mode::Raw => spoken.raw_text().to_owned(),
     };
+    let kept = said.trim_end().len();
+    let (said, blank) = (&said[..kept], said[kept..].to_owned());
     let within = mode == Mode::ThoughtsApart && spoken.raw_text().is_empty();
     let thoughts = match within {
         true => Thoughts::Within(Box::new(
@@ -138,7 +142,7 @@ pub(super) async fn written(
             Some(((*name).to_owned(), serde_json::from_str(value.raw()).ok()?))
         })
         .collect();
-    let (prompt, length, tokens) = prompt.followed_by(backend, &said).await?;
+    let (prompt, length, tokens) = prompt.followed_by(backend, said).await?;
     let used = tokens.unwrap_or_else(|| spoken.tokens());
     let left = sent.output_limit().map(|limit| limit.saturating_sub(used).max(1));
     // Without a limit, completions end after sixteen tokens.
@@ -154,7 +158,7 @@ pub(super) async fn written(
     body.insert("prompt".to_owned(), prompt);
     body.insert("stream".to_owned(), true.into());
     body.insert("stream_options".to_owned(), json!({ "include_usage": true }));
-    Some(Exact { body: Json::Object(body).to_string().into(), thoughts, said: used })
+    Some(Exact { body: Json::Object(body).to_string().into(), thoughts, blank, said: used })
 }
 
 /// What the model wrote, its thoughts between their tags again.
@@ -187,10 +191,14 @@ fn said(spoken: &Spoken, tail: &str, opened: bool, [open, close]: [&str; 2]) -> 
 impl Prompt {
     /// The prompt with more behind it, as a completion takes it; its length and that of the rest in tokens, where they are known.
     async fn followed_by(self, backend: &Backend, said: &str) -> Option<(Json, Option<u64>, Option<u64>)> {
+        let more = tokens_of(backend, said).await;
         match self {
-            Self::Text(prompt) => Some((format!("{prompt}{said}").into(), None, None)),
+            Self::Text(prompt) => {
+                let tokens = more.map(|more| more.len() as u64);
+                Some((format!("{prompt}{said}").into(), None, tokens))
+            }
             Self::Tokens(mut tokens) => {
-                let more = tokens_of(backend, said).await?;
+                let more = more?;
                 let said = more.len() as u64;
                 tokens.extend(more);
                 let length = tokens.len() as u64;

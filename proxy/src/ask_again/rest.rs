@@ -214,8 +214,8 @@ impl Cut {
             && let Ok(sent) = ChatRequest::parse(write(call))
             && let Some(exact) = exact::written(&sent, spoken, self.mode, backend, window).await
         {
-            let exact::Exact { body, thoughts, said } = exact;
-            self.seam = Some(Seam::completion(spoken, thoughts, said));
+            let exact::Exact { body, thoughts, blank, said } = exact;
+            self.seam = Some(Seam::completion(spoken, &blank, thoughts, said));
             let endpoint = Endpoint::at("/completions", None);
             return Some(Question { call: Call { endpoint, ..call.clone() }, body });
         }
@@ -275,7 +275,7 @@ fn continued(
             let prompt = root.get("prompt")?;
             edits.replace(
                 prompt,
-                serde_json::Value::from(format!("{}{}", prompt.as_str()?, spoken.raw_text())).to_string(),
+                serde_json::Value::from(format!("{}{}", prompt.as_str()?, spoken.text())).to_string(),
             );
         }
         Some(Dialect::Messages) => {
