@@ -319,10 +319,14 @@ impl Cards {
         Some(job)
     }
 
-    /// Who is to come back after a load that failed.
-    #[must_use]
-    pub fn comes_back(&self) -> Option<Index> {
-        self.spots.iter().position(|spot| self.owed && spot.good && spot.presence == Presence::Away)
+    /// Who is to come back after a load that failed, and who is on its way.
+    pub fn comes_back(&self) -> impl Iterator<Item = Index> + '_ {
+        let under_way = self.doing.as_ref().filter(|doing| doing.job.back).map(|doing| doing.job.target);
+        let owed = |index: &Index| {
+            let spot = &self.spots[*index];
+            self.owed && spot.good && spot.presence == Presence::Away
+        };
+        (0..self.spots.len()).filter(move |index| Some(*index) == under_way || owed(index))
     }
 
     /// Who is owed its cards and could have them now.

@@ -74,6 +74,19 @@ impl Processes {
         while ending.join_next().await.is_some() {}
     }
 
+    /// Whose servers belong to the proxy.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.running.lock().keys().cloned().collect()
+    }
+
+    /// Ends what was started for this backend and still runs.
+    pub(super) async fn end_one(&self, name: &str) {
+        let process = self.running.lock().remove(name);
+        if let Some(process) = process {
+            process.stop(GRACE).await;
+        }
+    }
+
     /// Runs a program to its end: how that was, if it came in time.
     async fn run(&self, words: &[String], until: Instant) -> Result<Result<(), String>, String> {
         let process = match Process::start(words, &self.without) {
@@ -218,10 +231,7 @@ impl Command {
 
     /// Ends what was started for this backend and still runs.
     async fn end(&self, target: Index) {
-        let process = self.processes.running.lock().remove(self.backends[target].name());
-        if let Some(process) = process {
-            process.stop(GRACE).await;
-        }
+        self.processes.end_one(self.backends[target].name()).await;
     }
 
     /// Whether there is a way to take it away: two that do not fit at a time are never there together.

@@ -220,11 +220,20 @@ impl Loader {
     pub(crate) fn trouble(&self, backend: &Arc<Backend>) -> String {
         let index = self.inner.index(backend);
         let own = index.map(|index| self.inner.troubles.lock()[index].clone()).unwrap_or_default();
-        let now = self.inner.trouble.lock();
-        match &*now {
+        let now = self.inner.trouble.lock().clone();
+        match now {
             // Nobody can be loaded now, whatever was before.
-            Some(trouble) if own.is_empty() || trouble.ended == Ended::Unreachable => trouble.said.clone(),
-            Some(_) | None => own,
+            Some(trouble) if own.is_empty() || trouble.ended == Ended::Unreachable => trouble.said,
+            Some(_) | None if own.is_empty() => own,
+            Some(_) | None => {
+                let cards = self.inner.cards.lock();
+                let back = cards.comes_back().map(|index| self.inner.backends[index].name());
+                let back: Vec<&str> = back.collect();
+                match back.as_slice() {
+                    [] => own,
+                    back => format!("{own}; what was there before, {}, comes back", back.join(", ")),
+                }
+            }
         }
     }
 

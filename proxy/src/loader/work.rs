@@ -47,6 +47,11 @@ impl Inner {
                 failing = !well;
                 last = Instant::now();
             }
+            if !self.end_strays().await {
+                // What they hold is not free yet.
+                tokio::time::sleep(AGAIN).await;
+                continue;
+            }
             if let Some(job) = self.next() {
                 self.carry_out(&job).await;
                 look = true;
@@ -66,6 +71,26 @@ impl Inner {
                 () = self.admission.left.notified() => false,
             };
         }
+    }
+
+    /// Ends the servers that belong to the proxy and are of no backend any more since the configuration has changed: nobody
+    /// else would free their cards. False: requests of the former configuration still run there.
+    async fn end_strays(&self) -> bool {
+        let is_own = |name: &str| {
+            let by_commands = matches!(self.config.driver, config::Driver::Command);
+            by_commands && self.backends.iter().any(|backend| backend.name() == name)
+        };
+        for name in self.processes.names().into_iter().filter(|name| !is_own(name)) {
+            if self.admission.load(&name).running > 0 {
+                return false;
+            }
+            tracing::info!(
+                backend = name,
+                "ending a server whose backend is not in the configuration any more"
+            );
+            self.processes.end_one(&name).await;
+        }
+        true
     }
 
     /// Asks the driver where all are. False: it does not tell, and what was known stays.
@@ -215,11 +240,11 @@ impl Inner {
         }
         let mut cards = self.cards.lock();
         cards.done(ended, self.now());
-        if let (Ended::Failed, Some(back)) = (ended, cards.comes_back()) {
-            let back = self.backends[back].name();
-            tracing::warn!(backend = back, "the last good one comes back, as soon as it can");
-            self.troubles.lock()[job.target]
-                .push_str(&format!("; {back}, which was there before, comes back"));
+        if ended == Ended::Failed {
+            for back in cards.comes_back() {
+                let backend = self.backends[back].name();
+                tracing::warn!(backend, "the last good one comes back, as soon as it can");
+            }
         }
         if let (Ended::Loaded, Some(took)) = (ended, cards.load_time(job.target)) {
             self.cliffs.took(backend.name(), took);
