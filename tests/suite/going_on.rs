@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Reply, Step, World, delta, reasoning, role};
+use crate::harness::{Answer, Reply, Step, World, delta, finish, reasoning, role};
 
 const RENDERED: &str = "<|im_start|>user\nWhere?<|im_end|>\n<|im_start|>assistant\n";
 
@@ -173,6 +173,17 @@ async fn a_call_behind_a_thought_that_was_cut_becomes_a_call() {
     assert!(!answer.body.contains("<tool_call>"), "{}", answer.body);
     let (asked, _) = asked(&world, "good");
     assert_eq!(asked["skip_special_tokens"], false, "markup that is a special token would be left out");
+}
+
+#[tokio::test(start_paused = true)]
+async fn text_before_a_call_goes_on_as_a_chat_since_engines_parse_calls_there() {
+    let tools = json!({ "tools": [{ "type": "function", "function": { "name": "look", "parameters": { "type": "object" } } }] });
+    let world =
+        world("vllm", vec![delta("Let me")], RENDERED, vec![role(), delta(" look."), finish("stop"), done()]);
+    let answer = world.chat(&request(tools)).await;
+    assert_whole(&answer);
+    assert_eq!(text(&answer), "Let me look.");
+    assert_eq!(world.backend("good").seen()[0].path, "/v1/chat/completions");
 }
 
 #[tokio::test(start_paused = true)]

@@ -50,7 +50,9 @@ impl Seen {
     pub(crate) fn of_answer(said: &Said, body: &[u8]) -> Self {
         let mut seen = Self::default();
         seen.said(said);
-        seen.calls = Folded::of_answer(std::str::from_utf8(body).unwrap_or_default());
+        if memmem::find(body, b"\"tool_calls\"").is_some() {
+            seen.calls = Folded::of_answer(std::str::from_utf8(body).unwrap_or_default());
+        }
         seen
     }
 

@@ -84,7 +84,8 @@ pub(super) fn may_be(request: &ChatRequest, backend: &Backend, finds_calls: bool
     renders && backend.family() != Some("harmony") && only_text && calls
 }
 
-fn may_call(request: &ChatRequest) -> bool {
+/// Whether the answer may hold calls.
+pub(super) fn may_call(request: &ChatRequest) -> bool {
     let options = Options::of(request);
     !options.tools.is_empty() && options.tool_choice != ToolChoice::None
 }

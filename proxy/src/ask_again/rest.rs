@@ -210,7 +210,11 @@ impl Cut {
     ) -> Option<Question> {
         let spoken = self.stream.spoken()?;
         let write = |call: &Call| edits::write(call, client, backend, choice, &app.config, true).body;
-        if self.may_be_exact(call, backend)
+        // An engine's own parser knows its calls best: text before them goes on as a chat, if it can.
+        let parses = call.request.as_deref().is_some_and(exact::may_call) && !self.stream.is_in_markup();
+        let as_chat = parses && self.goes_on(call, spoken, backend) && !backend.parses_no_tools();
+        if !as_chat
+            && self.may_be_exact(call, backend)
             && let Ok(sent) = ChatRequest::parse(write(call))
             && let Some(exact) = exact::written(&sent, spoken, self.mode, backend, window).await
         {
