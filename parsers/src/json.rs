@@ -62,11 +62,22 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Where the members of one object stand; kept for the top level only, where every reader and editor starts.
-#[derive(Clone, Copy, Debug)]
+/// Where a member of one object stands, and the elements of its array; kept for the top level only, where every reader and editor
+/// starts: a conversation is walked through many times, and is long.
+#[derive(Debug)]
 pub(crate) struct Slot {
     key: (usize, usize),
     value: (usize, usize),
+    /// Empty for what is no array, or one of too many elements.
+    elements: Box<[(usize, usize)]>,
+}
+
+/// What is known of the inside of a value.
+#[derive(Clone, Copy)]
+enum Inside<'a> {
+    Unknown,
+    Members(&'a [Slot]),
+    Elements(&'a [(usize, usize)]),
 }
 
 /// A value inside a checked document. It knows its place there, and costs nothing to copy.
@@ -75,7 +86,7 @@ pub struct Value<'a> {
     doc: &'a str,
     start: usize,
     end: usize,
-    slots: Option<&'a [Slot]>,
+    inside: Inside<'a>,
 }
 
 impl fmt::Debug for Value<'_> {
@@ -117,27 +128,52 @@ impl<'a> Value<'a> {
     }
 
     pub(crate) fn starting_at(doc: &'a str, start: usize) -> Self {
-        Value { doc, start, end: skip_value(doc.as_bytes(), start).0, slots: None }
+        Value { doc, start, end: skip_value(doc.as_bytes(), start).0, inside: Inside::Unknown }
     }
 
+    /// The value at a place; an object's members may be known.
     pub(crate) fn between(doc: &'a str, (start, end): (usize, usize), slots: Option<&'a [Slot]>) -> Self {
-        Value { doc, start, end, slots }
+        Value { doc, start, end, inside: slots.map_or(Inside::Unknown, Inside::Members) }
     }
 
     /// The value at a known place of this value's document; the top level keeps its index.
     pub(crate) fn same_document(self, at: (usize, usize)) -> Self {
-        let slots = if at == (self.start, self.end) { self.slots } else { None };
-        Value { doc: self.doc, start: at.0, end: at.1, slots }
+        let inside = if at == (self.start, self.end) { self.inside } else { Inside::Unknown };
+        Value { doc: self.doc, start: at.0, end: at.1, inside }
     }
 
-    /// The members' places, unless there are more than `limit`.
-    pub(crate) fn slots(self, limit: usize) -> Option<Vec<Slot>> {
-        let slots: Vec<_> = self
-            .members()
-            .take(limit + 1)
-            .map(|m| Slot { key: (m.key.start, m.key.end), value: (m.value.start, m.value.end) })
-            .collect();
-        (slots.len() <= limit).then_some(slots)
+    /// The places of an object's members, unless there are more than `limit`, and of their arrays' elements, unless an array has more
+    /// than `most`. One walk through the text.
+    pub(crate) fn slots(self, limit: usize, most: usize) -> Option<Vec<Slot>> {
+        let (mut slots, mut at) = (Vec::new(), self.start + 1);
+        while let Some(key) = self.next_in(at) {
+            if slots.len() == limit {
+                return None;
+            }
+            let colon = skip_space(self.doc.as_bytes(), key.end);
+            let start = skip_space(self.doc.as_bytes(), colon + 1);
+            let (value, elements) = self.member_at(start, most);
+            at = value.1;
+            slots.push(Slot { key: (key.start, key.end), value, elements });
+        }
+        Some(slots)
+    }
+
+    /// Where the value that begins at `start` ends, and its elements.
+    fn member_at(self, start: usize, most: usize) -> ((usize, usize), Box<[(usize, usize)]>) {
+        let text = self.doc.as_bytes();
+        if text.get(start) == Some(&b'[') {
+            let (mut elements, mut at) = (Vec::new(), start + 1);
+            while let Some(element) = self.next_in(at).filter(|_| elements.len() < most) {
+                at = element.end;
+                elements.push((element.start, element.end));
+            }
+            let end = skip_space(text, at);
+            if text.get(end) == Some(&b']') {
+                return ((start, end + 1), elements.into_boxed_slice());
+            }
+        }
+        ((start, skip_value(text, start).0), Box::default())
     }
 
     /// What this value is.
@@ -210,15 +246,19 @@ impl<'a> Value<'a> {
 
     /// The members in document order, duplicates included; none for what is no object.
     pub fn members(self) -> impl Iterator<Item = Member<'a>> {
-        let mut known = self.slots.unwrap_or_default().iter();
-        let mut at = match (self.kind(), self.slots) {
-            (Kind::Object, None) => self.start + 1,
-            _ => self.end,
+        let (mut known, mut at) = match (self.kind(), self.inside) {
+            (Kind::Object, Inside::Members(slots)) => (slots.iter(), self.end),
+            (Kind::Object, _) => ([].iter(), self.start + 1),
+            _ => ([].iter(), self.end),
         };
         std::iter::from_fn(move || {
             if let Some(slot) = known.next() {
-                let view = |range| Value::between(self.doc, range, None);
-                return Some(Member { key: view(slot.key), value: view(slot.value) });
+                let key = Value::between(self.doc, slot.key, None);
+                let mut value = Value::between(self.doc, slot.value, None);
+                if !slot.elements.is_empty() {
+                    value.inside = Inside::Elements(&slot.elements);
+                }
+                return Some(Member { key, value });
             }
             let key = self.next_in(at)?;
             let colon = skip_space(self.doc.as_bytes(), key.end);
@@ -230,8 +270,15 @@ impl<'a> Value<'a> {
 
     /// The elements in order; none for what is no array.
     pub fn elements(self) -> impl Iterator<Item = Value<'a>> {
-        let mut at = if self.kind() == Kind::Array { self.start + 1 } else { self.end };
+        let (mut known, mut at) = match (self.kind(), self.inside) {
+            (Kind::Array, Inside::Elements(places)) => (places.iter(), self.end),
+            (Kind::Array, _) => ([].iter(), self.start + 1),
+            _ => ([].iter(), self.end),
+        };
         std::iter::from_fn(move || {
+            if let Some(place) = known.next() {
+                return Some(Value::between(self.doc, *place, None));
+            }
             let element = self.next_in(at)?;
             at = element.end;
             Some(element)

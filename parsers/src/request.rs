@@ -17,6 +17,8 @@ use crate::message::Message;
 
 /// Top levels with more members than this are walked, not indexed: a body of tiny members must not grow in memory.
 const INDEXED_MEMBERS: usize = 256;
+/// The same of arrays in it, by elements: no conversation has so many messages.
+const INDEXED_ELEMENTS: usize = 4096;
 
 /// The members that limit the answer: chat's newer name, chat's, completions' and messages' name, responses' name.
 const LIMITS: [&str; 3] = ["max_completion_tokens", "max_tokens", "max_output_tokens"];
@@ -137,7 +139,7 @@ impl ChatRequest {
             return Err(RequestError::NotObject(root.kind()));
         }
         let root_range = (root.range().start, root.range().end);
-        let slots = root.slots(INDEXED_MEMBERS).map(Arc::from);
+        let slots = root.slots(INDEXED_MEMBERS, INDEXED_ELEMENTS).map(Arc::from);
         let text = Arc::new(text);
         Ok(Self { body: Bytes::from_owner(Shared(text.clone())), text, root: root_range, slots })
     }

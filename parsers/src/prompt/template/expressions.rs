@@ -30,6 +30,9 @@ pub(super) const SLICED: &str = "__sliced";
 /// `a / b`, `a // b`, `a % b`: gives back `b`.
 pub(super) const DIVISOR: &str = "__divisor";
 
+/// The longest text of the template's own that is compared without being charged for, in bytes.
+const SHORT: usize = 64;
+
 /// Filters that do not copy the list that they are given.
 const COPY_NOTHING: [&str; 4] = ["first", "last", "default", "d"];
 /// Filters that charge for what they look through themselves. Templates ask for the length of all messages at each message.
@@ -104,7 +107,10 @@ impl Printer<'_> {
                         CompareOpKind::In => " in ",
                         CompareOpKind::NotIn => " not in ",
                     });
-                    self.held(&step.expr)?;
+                    match is_short(&step.expr) {
+                        true => self.expression(&step.expr)?,
+                        false => self.held(&step.expr)?,
+                    }
                 }
                 self.put(")");
                 Ok(())
@@ -339,6 +345,11 @@ impl Printer<'_> {
 
 fn is_positive(expression: &Expr<'_>) -> bool {
     matches!(expression, Expr::Const(constant) if constant.value.as_i64().is_some_and(|number| number > 0))
+}
+
+/// What costs no more to compare than a step does: roles.
+fn is_short(expression: &Expr<'_>) -> bool {
+    matches!(expression, Expr::Const(constant) if constant.value.as_str().is_some_and(|text| text.len() <= SHORT))
 }
 
 fn is_number(expression: &Expr<'_>) -> bool {

@@ -22,7 +22,7 @@ use minijinja::value::{Object, ObjectRepr};
 use minijinja::{Environment, ErrorKind, Value};
 
 use self::budget::Budget;
-pub(super) use self::rounds::{Lazy, Record, Round};
+pub(super) use self::rounds::{Record, Round};
 use crate::prompt::normalise::{Normalisation, llama_cpp};
 
 /// Steps that any render may take.

@@ -4,13 +4,13 @@
 //! and tools stand for themselves by the hash of their bytes. What has no value of its own, such as a generator, makes the round one that
 //! is run and forgotten. Nothing here may be reached by a template by itself: the names are reserved.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use minijinja::value::{Enumerator, Object, ObjectRepr, Rest, ValueKind};
+use minijinja::value::{Object, Rest, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, Value};
 use parking_lot::Mutex;
 
-use crate::prompt::turns::{Key, Memory, Piece};
+use crate::prompt::turns::{Key, Lazy, Memory, Piece};
 
 /// Begins a loop: what is the same in all its rounds. Prints the mark that stands for the loop's text.
 pub(super) const BEGIN: &str = "__begin";
@@ -27,60 +27,6 @@ const RECORD: &str = "__record";
 
 /// The longest key, in bytes before it is hashed.
 const MAX_KEY: usize = 4 << 20;
-
-/// A message or a tool that is read only if the template looks into it.
-pub(in crate::prompt) struct Lazy {
-    hash: Key,
-    role: Option<Value>,
-    value: OnceLock<Value>,
-    read: Box<dyn Fn() -> Value + Send + Sync>,
-}
-
-impl std::fmt::Debug for Lazy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lazy").finish_non_exhaustive()
-    }
-}
-
-impl Lazy {
-    /// One that `read` reads, and whose bytes hash to `hash`.
-    pub(in crate::prompt) fn new(
-        hash: Key,
-        role: Option<Value>,
-        read: impl Fn() -> Value + Send + Sync + 'static,
-    ) -> Self {
-        Self { hash, role, value: OnceLock::new(), read: Box::new(read) }
-    }
-
-    fn value(&self) -> &Value {
-        self.value.get_or_init(&self.read)
-    }
-}
-
-impl Object for Lazy {
-    fn repr(self: &Arc<Self>) -> ObjectRepr {
-        ObjectRepr::Map
-    }
-
-    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        self.get_value_by_str(key.as_str()?)
-    }
-
-    fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
-        match &self.role {
-            Some(role) if key == "role" => Some(role.clone()),
-            _ => self.value().as_object()?.get_value_by_str(key),
-        }
-    }
-
-    fn enumerate(self: &Arc<Self>) -> Enumerator {
-        self.value().try_iter().map_or(Enumerator::Empty, |keys| Enumerator::Values(keys.collect()))
-    }
-
-    fn is_true(self: &Arc<Self>) -> bool {
-        self.role.is_some() || self.value().is_true()
-    }
-}
 
 /// What a render did, round by round.
 #[derive(Debug)]
@@ -185,7 +131,7 @@ fn tell(value: &Value, told: &mut Vec<u8>) -> bool {
     }
     if let Some(lazy) = value.downcast_object_ref::<Lazy>() {
         told.push(b'z');
-        told.extend(lazy.hash);
+        told.extend(lazy.hash());
         return true;
     }
     match value.kind() {

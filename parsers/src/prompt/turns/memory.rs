@@ -24,12 +24,12 @@ const MAX_TEXT: usize = 256 << 10;
 /// What a key stands for.
 #[derive(Clone, Debug)]
 enum Known {
-    Item(Arc<Item>),
+    Items(Arc<[Item]>),
     Round(Arc<Piece>),
 }
 
 /// What a message or a tool is besides its text.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::prompt) struct Item {
     /// The role of a message, as the template sees it.
     pub(super) role: Option<Value>,
@@ -90,7 +90,11 @@ impl Memory {
             bytes.copy_from_slice(&drawn.hash_one(at).to_le_bytes());
         }
         let weigher = |_: &Key, known: &Known| match known {
-            Known::Item(_) => ENTRY as u32,
+            Known::Items(items) => {
+                let roles = items.iter().filter_map(|item| item.role.as_ref()?.as_str());
+                let weight = ENTRY + size_of_val(&**items) + roles.map(str::len).sum::<usize>();
+                u32::try_from(weight).unwrap_or(u32::MAX)
+            }
             Known::Round(piece) => u32::try_from(piece.weight()).unwrap_or(u32::MAX),
         };
         let known = Cache::builder().weigher(weigher).max_capacity(bytes);
@@ -111,10 +115,10 @@ impl Memory {
         xxh3_128_with_secret(bytes, &self.secret).to_le_bytes()
     }
 
-    /// What a message or a tool is.
-    pub(super) fn item(&self, key: Key) -> Option<Arc<Item>> {
+    /// What messages or tools are that follow each other.
+    pub(super) fn items(&self, key: Key) -> Option<Arc<[Item]>> {
         match self.known.get(&key) {
-            Some(Known::Item(item)) => Some(item),
+            Some(Known::Items(items)) => Some(items),
             _ => None,
         }
     }
@@ -135,8 +139,8 @@ impl Memory {
         self.met.load(Ordering::Relaxed)
     }
 
-    pub(super) fn put_item(&self, key: Key, item: Arc<Item>) {
-        self.known.insert(key, Known::Item(item));
+    pub(super) fn put_items(&self, key: Key, items: Arc<[Item]>) {
+        self.known.insert(key, Known::Items(items));
     }
 
     pub(super) fn put_round(&self, key: Key, piece: Piece) {

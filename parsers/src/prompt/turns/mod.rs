@@ -9,27 +9,33 @@
 //! whole way is taken. Each template is tried on some conversations when it is loaded, and is not asked again if the ways ever part.
 
 mod join;
+mod lazy;
 mod memory;
 mod proof;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use minijinja::Value;
 use serde_json::{Map, Value as Json};
 
+pub(super) use self::lazy::Lazy;
 pub(super) use self::memory::{Key, Memory, Piece};
 
 use self::join::Join;
+use self::lazy::{Source, read_message, read_tool};
 use self::memory::Item;
 use super::counter::{CountError, Probed, PromptCounter, Sum};
-use super::normalise::{Normalisation, has_role, llama_cpp, text, to_value, vllm};
+use super::normalise::{Normalisation, llama_cpp, text, to_value, vllm};
 use super::probe::Traits;
 use super::stop::Stop;
-use super::template::{Lazy, Record};
+use super::template::Record;
 use super::unsure::{has_odd_arguments, replaces, wide_digits, wide_in_calls};
 use crate::json::{Kind, Value as View};
 use crate::message::Message;
 use crate::request::ChatRequest;
+
+/// So many messages or tools are remembered together.
+const RUN: usize = 16;
 
 /// What is read: for whom, and with which template.
 #[derive(Clone, Copy)]
@@ -48,6 +54,29 @@ struct Items {
     hashes: Vec<u8>,
     media: u64,
     wide: u64,
+}
+
+impl Items {
+    fn add(
+        &mut self,
+        source: &Arc<Source>,
+        item: &Item,
+        element: &View<'_>,
+        hash: Key,
+        value: OnceLock<Value>,
+    ) {
+        self.media += item.media;
+        self.wide += item.wide;
+        self.hashes.extend(hash);
+        self.values.push(Value::from_object(Lazy {
+            source: source.clone(),
+            range: element.range(),
+            index: self.values.len(),
+            hash,
+            role: item.role.clone(),
+            value,
+        }));
+    }
 }
 
 impl PromptCounter {
@@ -171,88 +200,73 @@ impl Reading<'_> {
         if list.kind() != Kind::Array {
             return None;
         }
-        let mut keyed = Vec::with_capacity(1 << 14);
-        for (index, element) in list.elements().enumerate() {
-            let raw = element.raw();
-            let hash = self.memory.hash(raw.as_bytes());
-            keyed.clear();
-            keyed.extend(hash);
-            keyed.extend([self.salt, u8::from(messages)]);
-            let key = self.memory.hash(&keyed);
-            let item = match self.memory.item(key) {
-                Some(item) => item,
-                None => {
-                    let item = Arc::new(self.look_at(element, index, messages)?);
-                    self.memory.put_item(key, item.clone());
-                    item
+        let source = Arc::new(Source {
+            body: request.body().clone(),
+            normalisation: self.normalisation,
+            traits: self.traits.clone(),
+            messages,
+        });
+        let elements: Vec<(View<'_>, Key)> =
+            list.elements().map(|element| (element, self.memory.hash(element.raw().as_bytes()))).collect();
+        items.values.reserve(elements.len());
+        for run in elements.chunks(RUN) {
+            // Whole runs are looked up at once; those of the front of a conversation stay what they are while it grows.
+            let key = self.key(run, messages);
+            if let Some(known) = self.memory.items(key) {
+                for (item, (element, hash)) in known.iter().zip(run) {
+                    items.add(&source, item, element, *hash, OnceLock::new());
                 }
-            };
-            items.media += item.media;
-            items.wide += item.wide;
-            items.hashes.extend(hash);
-            let (whole, range, traits) = (request.clone(), element.range(), self.traits.clone());
-            let normalisation = self.normalisation;
-            items.values.push(Value::from_object(Lazy::new(hash, item.role.clone(), move || {
-                let raw = whole.body().get(range.clone()).unwrap_or_default();
-                let read = match messages {
-                    true => read_message(raw, normalisation, &traits).map(|(message, _)| to_value(&message)),
-                    false => read_tool(raw, normalisation, index).map(Value::from_serialize),
+                continue;
+            }
+            let mut read = Vec::with_capacity(run.len());
+            for one @ (element, hash) in run {
+                let key = self.key(std::slice::from_ref(one), messages);
+                let (item, value) = match self.memory.items(key).as_deref() {
+                    Some([item]) => (item.clone(), OnceLock::new()),
+                    _ => {
+                        let (item, value) = self.look_at(*element, items.values.len(), messages)?;
+                        self.memory.put_items(key, Arc::new([item.clone()]));
+                        (item, OnceLock::from(value))
+                    }
                 };
-                read.unwrap_or_default()
-            })));
+                items.add(&source, &item, element, *hash, value);
+                read.push(item);
+            }
+            if run.len() == RUN {
+                self.memory.put_items(key, read.into());
+            }
         }
         Some(())
     }
 
+    /// The key of some elements that follow each other.
+    fn key(self, run: &[(View<'_>, Key)], messages: bool) -> Key {
+        let mut told = [0; RUN * size_of::<Key>() + 2];
+        let mut length = 0;
+        let parts = run.iter().map(|(_, hash)| hash.as_slice());
+        for part in parts.chain([[self.salt, u8::from(messages)].as_slice()]) {
+            if let Some(place) = told.get_mut(length..length + part.len()) {
+                place.copy_from_slice(part);
+                length += part.len();
+            }
+        }
+        self.memory.hash(told.get(..length).unwrap_or_default())
+    }
+
     /// What an element is, read for the first time.
-    fn look_at(self, element: View<'_>, index: usize, message: bool) -> Option<Item> {
+    fn look_at(self, element: View<'_>, index: usize, message: bool) -> Option<(Item, Value)> {
         let raw = element.raw().as_bytes();
         if !message {
-            read_tool(raw, self.normalisation, index)?;
-            return Some(Item { role: None, media: 0, wide: wide_digits(element.raw()) as u64 });
+            let tool = read_tool(raw, self.normalisation, index)?;
+            let item = Item { role: None, media: 0, wide: wide_digits(element.raw()) as u64 };
+            return Some((item, Value::from_serialize(tool)));
         }
         let (read, media) = read_message(raw, self.normalisation, self.traits)?;
         let view = Message(element);
         if has_odd_arguments(view) {
             return None;
         }
-        Some(Item { role: Some(text(&read, "role")?.into()), media, wide: wide_in_calls(view) as u64 })
-    }
-}
-
-/// A message as the engine hands it to the template, with its parts that are no text.
-fn read_message(
-    raw: &[u8],
-    normalisation: Normalisation,
-    traits: &Traits,
-) -> Option<(Map<String, Json>, u64)> {
-    let Json::Object(message) = serde_json::from_slice(raw).ok()? else { return None };
-    text(&message, "role")?;
-    let mut media = 0;
-    let read = match normalisation {
-        Normalisation::Vllm => {
-            // Such messages are renamed, and may be merged with others.
-            if has_role(&message, "developer") && !traits.names_developer {
-                return None;
-            }
-            vllm::read_message(message, traits.list_in_vllm, &mut media).ok()?
-        }
-        Normalisation::LlamaCpp => {
-            let mut read = llama_cpp::read_message(&message, &mut media).ok()?;
-            if traits.list_content && has_role(&read, "tool") && read["content"].is_array() {
-                return None;
-            }
-            llama_cpp::fit(&mut read, traits).ok()?;
-            read
-        }
-    };
-    Some((read, media))
-}
-
-fn read_tool(raw: &[u8], normalisation: Normalisation, index: usize) -> Option<Json> {
-    let tool: Json = serde_json::from_slice(raw).ok()?;
-    match normalisation {
-        Normalisation::Vllm => vllm::read_tool(index, &tool).ok(),
-        Normalisation::LlamaCpp => llama_cpp::read_tool(index, &tool).ok(),
+        let role = Some(text(&read, "role")?.into());
+        Some((Item { role, media, wide: wide_in_calls(view) as u64 }, to_value(&read)))
     }
 }
