@@ -67,22 +67,30 @@ impl Vocabulary {
         for_vllm: bool,
         stop: &Stop,
     ) -> Result<Option<Cut<'a>>, String> {
-        let mut ends: Option<(u32, u32)> = None;
-        for segment in SpecialSegmentIterator::new(text, self.tokenizer.get_added_vocabulary(), false, false)
-        {
-            if let Segment::SpecialToken(id) = segment
-                && self.anchors.contains_key(&id)
-            {
-                ends = Some((ends.map_or(id, |(first, _)| first), id));
-            }
-        }
-        let Some((first, last)) = ends else { return Ok(None) };
+        let mut segments =
+            SpecialSegmentIterator::new(text, self.tokenizer.get_added_vocabulary(), false, false);
+        let is_anchor = |id: &u32| self.anchors.contains_key(id);
+        let first = segments.find_map(|segment| match segment {
+            Segment::SpecialToken(id) => Some(id).filter(is_anchor),
+            Segment::Text { .. } => None,
+        });
+        let Some(first) = first else { return Ok(None) };
         let text_of = |id| self.anchors.get(&id).map(String::as_str).unwrap_or_default();
         // Each place of an anchor's text is one, so the first and the last of them are those.
-        let start = text.find(text_of(first)).unwrap_or(0);
-        let end = text.rfind(text_of(last)).map_or(text.len(), |at| at + text_of(last).len());
-        let counted = self.count(&text[start..end], for_vllm, stop)?;
-        Ok(Some(Cut { head: &text[..start], first, counted, tail: &text[end..] }))
+        let (head, rest) = text.split_at(text.find(text_of(first)).unwrap_or(0));
+        let mut last = (first, 0);
+        let counted = self.count_noting(rest, for_vllm, stop, |id, before| {
+            if is_anchor(&id) {
+                last = (id, before + 1);
+            }
+        })?;
+        if counted.rest > 0 {
+            return Ok(Some(Cut { head, first, counted, tail: "" }));
+        }
+        // What stands behind the last one was counted for nothing: it is short.
+        let (id, tokens) = last;
+        let end = rest.rfind(text_of(id)).map_or(rest.len(), |at| at + text_of(id).len());
+        Ok(Some(Cut { head, first, counted: Counted { tokens, rest: 0 }, tail: &rest[end..] }))
     }
 }
 

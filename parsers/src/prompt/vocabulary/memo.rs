@@ -9,7 +9,7 @@ use ahash::RandomState;
 use moka::sync::Cache;
 
 /// Shorter texts are counted as fast as they are looked up.
-const SHORTEST: usize = 128;
+const SHORTEST: usize = 512;
 /// What an entry takes, with moka's own bookkeeping.
 const ENTRY: u32 = 192;
 /// The bound that is kept if nobody says another: some 80,000 texts.
@@ -88,7 +88,7 @@ mod tests {
     fn the_memo_does_not_grow_beyond_its_bytes() {
         let memo = Memo::with_bytes(100 * 192);
         for number in 0..10_000 {
-            let key = memo.key(&format!("{number:0200}"), false, false).unwrap();
+            let key = memo.key(&format!("{number:0512}"), false, false).unwrap();
             memo.put(key, 1);
         }
         memo.counts.run_pending_tasks();

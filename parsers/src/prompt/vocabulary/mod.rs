@@ -159,7 +159,18 @@ impl Vocabulary {
     /// # Errors
     /// The library's words; so far only for runs of white space of a million characters, at patterns that it has no scanner for.
     pub(super) fn count(&self, text: &str, for_vllm: bool, stop: &Stop) -> Result<Counted, String> {
-        self.with_scratch(text, |scratch| self.count_segments(text, for_vllm, stop, scratch))
+        self.count_noting(text, for_vllm, stop, |_, _| {})
+    }
+
+    /// As [`Self::count`], telling of each special token how many tokens stand before it.
+    fn count_noting(
+        &self,
+        text: &str,
+        for_vllm: bool,
+        stop: &Stop,
+        note: impl FnMut(u32, u64),
+    ) -> Result<Counted, String> {
+        self.with_scratch(text, |scratch| self.count_segments(text, for_vllm, stop, scratch, note))
     }
 
     fn with_scratch(
@@ -185,6 +196,7 @@ impl Vocabulary {
         for_vllm: bool,
         stop: &Stop,
         scratch: &mut Scratch,
+        mut note: impl FnMut(u32, u64),
     ) -> tokenizers::Result<Counted> {
         let nfc = for_vllm && self.nfc;
         let gaps_count = for_vllm && self.gaps.has_unknown;
@@ -192,9 +204,13 @@ impl Vocabulary {
         let normalizers = NormalizerChain(self.tokenizer.get_normalizers());
         let mut count = 0;
         for segment in SpecialSegmentIterator::new(text, added, false, false) {
-            let Segment::Text { text: part, input_offset } = segment else {
-                count += 1;
-                continue;
+            let (part, input_offset) = match segment {
+                Segment::Text { text, input_offset } => (text, input_offset),
+                Segment::SpecialToken(id) => {
+                    note(id, count);
+                    count += 1;
+                    continue;
+                }
             };
             let key = self.memo.key(part, nfc, gaps_count);
             if let Some(known) = key.and_then(|key| self.memo.get(key)) {
