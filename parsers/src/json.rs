@@ -343,3 +343,27 @@ impl<'a> Value<'a> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Value;
+
+    #[test]
+    fn elements_are_the_same_whether_they_were_found_before_or_not() {
+        let body = r#" { "a":[ ] , "messages" : [1 , {"x":"]\""},"q\"]",[[2], 3]], "b": {"c":[4]}, "d":"[5", "e":[6,7,8,9,10], "a":[11] } "#;
+        let plain = Value::parse(body).unwrap();
+        let slots = plain.slots(16, 4).unwrap();
+        let indexed = Value::between(body, (plain.start, plain.end), Some(&slots));
+        for name in ["a", "messages", "b", "d", "e", "none"] {
+            let of = |root: Value<'_>| {
+                let value = root.get(name)?;
+                let elements: Vec<_> = value.elements().map(Value::range).collect();
+                Some((value.range(), elements))
+            };
+            assert_eq!(of(indexed), of(plain), "{name}");
+        }
+        assert_eq!(indexed.get("messages").unwrap().elements().count(), 4);
+        assert_eq!(indexed.at("/messages/3/1").unwrap().raw(), "3");
+        assert!(plain.slots(5, 4).is_none());
+    }
+}

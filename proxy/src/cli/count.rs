@@ -4,8 +4,11 @@
 //! are those of their own text, without what the template puts around them. With a configuration it also says what that means at each
 //! backend of the model, and with `--live` what the backend itself says.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
@@ -20,6 +23,11 @@ use crate::app::App;
 use crate::backend::client::Tcp;
 use crate::config::{Config, Model};
 use crate::measure::{by_backend, normalisation};
+
+/// The largest body that is read, in bytes. Counting takes about nine times as much memory.
+const MAX_BYTES: u64 = 256 << 20;
+/// A pipe has somebody who writes to it within that time.
+const OPENED_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct CountArgs {
@@ -94,12 +102,39 @@ async fn backends(
     Value::Array(told)
 }
 
-fn read(file: &Path) -> anyhow::Result<ChatRequest> {
-    let bytes = if file == Path::new("-") {
-        std::io::read_to_string(std::io::stdin()).context("cannot read standard input")?.into_bytes()
-    } else {
-        std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?
+/// The bytes of a file, of what a pipe gives, or of standard input.
+fn bytes_of(file: &Path) -> anyhow::Result<Vec<u8>> {
+    let cannot = || format!("cannot read {}", file.display());
+    let source: Box<dyn Read> = match file == Path::new("-") {
+        true => Box::new(std::io::stdin()),
+        false => {
+            let about = std::fs::metadata(file).with_context(cannot)?;
+            if about.is_dir() {
+                bail!("{} is a folder\nhint: name a file with the body of one request", file.display());
+            }
+            if about.len() > MAX_BYTES {
+                bail!("{} has {} bytes; the limit is {MAX_BYTES}", file.display(), about.len());
+            }
+            let (sender, opened) = mpsc::channel();
+            let path = file.to_owned();
+            // A pipe that nobody writes to is not even opened.
+            std::thread::spawn(move || sender.send(File::open(path)));
+            let Ok(opened) = opened.recv_timeout(OPENED_WITHIN) else {
+                bail!("nobody has written to {} for {} s", file.display(), OPENED_WITHIN.as_secs());
+            };
+            Box::new(opened.with_context(cannot)?)
+        }
     };
+    let mut bytes = Vec::new();
+    source.take(MAX_BYTES + 1).read_to_end(&mut bytes).with_context(cannot)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        bail!("{} has more bytes than the limit of {MAX_BYTES}", file.display());
+    }
+    Ok(bytes)
+}
+
+fn read(file: &Path) -> anyhow::Result<ChatRequest> {
+    let bytes = bytes_of(file)?;
     let request = ChatRequest::parse(Bytes::from(bytes))?;
     let has = |member: &str| request.root().get(member).is_some();
     if !is_chat(&request) && (has("input") || has("system")) {
@@ -272,5 +307,24 @@ fn tell(report: &Value) {
     for part in report["not_counted"].as_array().into_iter().flatten() {
         let kind = part["type"].as_str().unwrap_or_default();
         say(format_args!("    {kind} in message {}: not counted", part["message"]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_BYTES, bytes_of};
+
+    #[test]
+    fn what_is_no_request_says_so_and_is_not_read() {
+        let folder = std::env::temp_dir();
+        let refused = |path: &std::path::Path| bytes_of(path).unwrap_err().to_string();
+        assert!(refused(&folder).contains("is a folder"));
+        let file = folder.join(format!("switchback-count-{}", std::process::id()));
+        assert!(refused(&file).starts_with("cannot read"));
+        // It has no blocks on the disk.
+        std::fs::File::create(&file).unwrap().set_len(MAX_BYTES + 1).unwrap();
+        let large = refused(&file);
+        std::fs::remove_file(&file).unwrap();
+        assert!(large.ends_with("has 268435457 bytes; the limit is 268435456"), "{large}");
     }
 }
