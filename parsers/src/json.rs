@@ -62,14 +62,17 @@ impl fmt::Display for Kind {
     }
 }
 
+/// Where something begins in the document, and where it ends.
+type Place = (usize, usize);
+
 /// Where a member of one object stands, and the elements of its array; kept for the top level only, where every reader and editor
 /// starts: a conversation is walked through many times, and is long.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    key: (usize, usize),
-    value: (usize, usize),
+    key: Place,
+    value: Place,
     /// Empty for what is no array, or one of too many elements.
-    elements: Box<[(usize, usize)]>,
+    elements: Box<[Place]>,
 }
 
 /// What is known of the inside of a value.
@@ -77,7 +80,7 @@ pub(crate) struct Slot {
 enum Inside<'a> {
     Unknown,
     Members(&'a [Slot]),
-    Elements(&'a [(usize, usize)]),
+    Elements(&'a [Place]),
 }
 
 /// A value inside a checked document. It knows its place there, and costs nothing to copy.
@@ -160,7 +163,7 @@ impl<'a> Value<'a> {
     }
 
     /// Where the value that begins at `start` ends, and its elements.
-    fn member_at(self, start: usize, most: usize) -> ((usize, usize), Box<[(usize, usize)]>) {
+    fn member_at(self, start: usize, most: usize) -> (Place, Box<[Place]>) {
         let text = self.doc.as_bytes();
         if text.get(start) == Some(&b'[') {
             let (mut elements, mut at) = (Vec::new(), start + 1);
