@@ -119,9 +119,10 @@ async fn relay_stream(
             match end {
                 Ok(()) => {
                     let grade = stream.grade();
-                    backend.survived(asked.place, grade.worth, outcome.usage);
-                    // What two have written is neither's.
-                    outcome.grade = Some(grade).filter(|_| stream.seam.is_none());
+                    // What two have written is neither's: it tells nothing of how fast, or how good, the last one is.
+                    let alone = stream.seam.is_none();
+                    backend.survived(asked.place, grade.worth, outcome.usage.filter(|_| alone));
+                    outcome.grade = Some(grade).filter(|_| alone);
                 }
                 // The finish reason was shown; only the usage or the end marker is missing.
                 Err(_) => out.data(stream.end_marker()).await,
