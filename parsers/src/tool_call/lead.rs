@@ -71,7 +71,12 @@ const INTENTIONS: &[&str] = &[
     "i'm going",
     "we'll",
     "i need",
+    "ich werde",
+    "je vais",
+    "voy a",
     "我来",
+    "我先",
+    "我将",
     "让我",
 ];
 

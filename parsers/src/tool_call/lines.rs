@@ -154,7 +154,7 @@ pub(super) fn encloses(line: &str) -> Option<String> {
             return opened(format!("</{name}>")).filter(|_| !none);
         }
         b'/' if line.starts_with("/*") => return opened("*/".to_owned()),
-        b'\\' if line.starts_with("\\begin{") => return opened(format!("\\end{{{}}}", word(&line[7..]))),
+        b'\\' if line.starts_with("\\begin{") => return opened(format!("\\end{{{}", word(&line[7..]))),
         b'[' | b'#' => {
             for (opener, closer) in [("[code", "[/code]"), ("[quote", "[/quote]"), ("#+begin_", "#+end_")] {
                 if line.get(..opener.len()).is_some_and(|start| start.eq_ignore_ascii_case(opener)) {
@@ -164,6 +164,7 @@ pub(super) fn encloses(line: &str) -> Option<String> {
         }
         _ => {}
     }
+    memchr::memchr3(b'"', b'\'', b'<', line.as_bytes())?;
     for quotes in ["\"\"\"", "'''"] {
         if line.contains(quotes) {
             return (line.matches(quotes).count() % 2 == 1).then(|| quotes.to_owned());

@@ -184,6 +184,10 @@ pub(crate) fn call(written: &str, arguments: &str, tools: &ToolSet) -> Call {
 
 /// `{"arguments": {…}}`, if the key is no parameter and the keys inside are.
 fn unwrapped(arguments: &str, is_parameter: impl Fn(&str) -> bool) -> Option<String> {
+    let first = arguments.trim_start_matches(|c: char| matches!(c, '{' | '"') || c.is_whitespace());
+    if !ARGUMENTS.iter().any(|key| first.starts_with(key)) && !first.starts_with('\\') {
+        return None;
+    }
     let value = Value::parse(arguments).ok()?;
     let mut members = value.members();
     let only = members.next().filter(|_| members.next().is_none())?;
