@@ -154,4 +154,11 @@ async fn a_check_command_that_hangs_is_named_and_neither_blocks_nor_changes_anyt
     let told = "the check command of first did not end within 10 s: see load.check in its [[backend]]";
     assert_eq!(health["loader"], told);
     assert_eq!(health["backends"]["first"], "up");
+    // Whether anybody answers there is seen without it.
+    for (listens, state) in [(false, "not loaded"), (true, "up")] {
+        world.backend("first").listens(listens);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(world.get("/health").await.json()["backends"]["first"], state);
+    }
+    says(&world, "first").await;
 }

@@ -130,13 +130,12 @@ impl Inner {
         let found = told.iter().enumerate().map(|(index, told)| match told {
             Told::Is(presence) => *presence,
             Told::AsProbed => self.probed(index),
+            // Nobody else tells, so what answers at its address does.
+            Told::AsBefore if self.backends[index].probed() != BackendState::Unknown => self.probed(index),
             Told::AsBefore => cards.presence(index),
         });
         let found: Vec<Presence> = found.collect();
         for (index, presence) in found.iter().enumerate() {
-            if told[index] == Told::AsBefore {
-                continue;
-            }
             cards.seen(index, *presence, now);
             let others = found
                 .iter()
