@@ -87,6 +87,8 @@ pub enum Diagnosis {
         /// The engine's window.
         limit: Option<u64>,
     },
+    /// The body has too many bytes, whatever its tokens: mostly a server in between.
+    BodyTooLarge,
     /// The model is being loaded.
     Loading,
     /// Full for now: its queue, its slots, or the pool that its slots share.
@@ -188,8 +190,7 @@ fn by_status(status: Option<u16>) -> Diagnosis {
     match status {
         Some(401 | 403 | 407) => Diagnosis::Unauthorized,
         Some(404 | 405 | 501) => Diagnosis::NotServed,
-        // A server in between with a smaller limit of bytes: a shorter request passes, and so may another backend.
-        Some(413) => Diagnosis::ContextTooLong { prompt: None, limit: None },
+        Some(413) => Diagnosis::BodyTooLarge,
         Some(408 | 429 | 503 | 529) => Diagnosis::Overloaded,
         // 424 is TGI's own failure, 499 a request that was cancelled.
         Some(424 | 499) => Diagnosis::Other,

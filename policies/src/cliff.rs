@@ -199,7 +199,8 @@ fn below(size: u64) -> u64 {
 impl Axis {
     /// Requests of at least this size (as exactly as steps are) that were survived.
     fn survived(&self, size: u64) -> f64 {
-        let count: u64 = self.survived.range(step(size)..).map(|(_, count)| count).sum();
+        let count =
+            self.survived.range(step(size)..).fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
         #[expect(clippy::cast_precision_loss, reason = "small numbers")]
         let count = count as f64;
         count

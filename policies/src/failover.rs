@@ -34,6 +34,8 @@ pub enum Fault {
         /// Its limit, if it told.
         limit: Option<u64>,
     },
+    /// The body has too many bytes for it, which says nothing of tokens: another backend may take it.
+    BodyTooLarge,
     /// It is loading its model.
     Loading,
     /// Its queue is full.
@@ -73,6 +75,7 @@ impl fmt::Display for Fault {
             Self::NoFirstToken => "no first token",
             Self::Stalled => "stalled",
             Self::TooLong { .. } => "prompt too long",
+            Self::BodyTooLarge => "body too large",
             Self::Loading => "loading",
             Self::Overloaded => "overloaded",
             Self::ParserFailed => "parser failed",
@@ -123,6 +126,7 @@ pub fn verdict(fault: Fault, prompt: u64, limit: Option<u64>, guilty: bool) -> V
         | Fault::Aborted
         | Fault::NoFirstToken
         | Fault::Stalled
+        | Fault::BodyTooLarge
         | Fault::Overloaded
         | Fault::ParserFailed
         | Fault::ModelUnknown
@@ -147,6 +151,7 @@ pub fn shows(fault: Fault) -> Option<BackendState> {
         | Fault::NoFirstToken
         | Fault::Stalled
         | Fault::TooLong { .. }
+        | Fault::BodyTooLarge
         | Fault::Overloaded
         | Fault::ParserFailed
         | Fault::ModelUnknown
@@ -167,6 +172,7 @@ pub fn was_read(fault: Fault) -> bool {
         Fault::Unreachable
             | Fault::Stopping
             | Fault::TooLong { .. }
+            | Fault::BodyTooLarge
             | Fault::Loading
             | Fault::Overloaded
             | Fault::ModelUnknown

@@ -299,6 +299,7 @@ fn fault_of(diagnosis: &Diagnosis) -> Fault {
         Diagnosis::OutOfMemory => Fault::OutOfMemory,
         Diagnosis::EngineDead => Fault::EngineDead,
         Diagnosis::ContextTooLong { prompt, limit } => Fault::TooLong { prompt, limit },
+        Diagnosis::BodyTooLarge => Fault::BodyTooLarge,
         Diagnosis::Loading => Fault::Loading,
         Diagnosis::Overloaded => Fault::Overloaded,
         Diagnosis::ParserFailed => Fault::ParserFailed,

@@ -8,7 +8,7 @@
 //! | code | status | meaning |
 //! |---|---|---|
 //! | `invalid_body` | 400 | the body is no JSON object, or a member has the wrong kind |
-//! | `body_too_large` | 413 | longer than `max_body` |
+//! | `body_too_large` | 413 | longer than `max_body`, or than every backend takes |
 //! | `body_timeout` | 408 | the body stopped arriving |
 //! | `headers_too_large` | 431 | too many header fields |
 //! | `model_not_allowed` | 403 | the client may use none of the backends that serve the model |
@@ -111,6 +111,13 @@ impl ApiError {
         let message = format!("body has {size} bytes, the limit is {limit}");
         Self::invalid(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
             .hint("shorten the conversation, or raise max_body in [server]")
+    }
+
+    /// Longer than every backend takes.
+    pub(crate) fn body_refused(size: usize) -> Self {
+        let message = format!("body has {size} bytes, and no backend takes so many: each answered 413");
+        Self::invalid(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
+            .hint("shorten the conversation, or raise the limit of the server that stands before the backend")
     }
 
     /// No byte of the body for too long.

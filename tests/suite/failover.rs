@@ -49,6 +49,22 @@ async fn every_fault_before_the_first_content_moves_a_stream_to_the_next_backend
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_body_that_one_server_finds_too_large_is_for_another_to_take() {
+    let large = || Reply::json(413, "<html><h1>413 Request Entity Too Large</h1></html>");
+    let world = World::new(&[("behind-nginx", 8000), ("good", 8000)], "");
+    world.backend("behind-nginx").then(large());
+    world.backend("good").then(Reply::says("Done."));
+    let answer = world.chat(&ask("hi")).await;
+    assert_eq!(answer.header("x-switchback-backend"), "good", "{}", answer.body);
+    // Nobody's window is known to be too small, so none is named.
+    world.backend("behind-nginx").then(large());
+    world.backend("good").then(large());
+    let answer = world.chat(&ask("hi")).await;
+    assert_eq!(answer.status, 413);
+    assert!(answer.body.contains("body_too_large") && !answer.body.contains("context"), "{}", answer.body);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_plain_answer_that_was_broken_off_is_not_an_answer() {
     let world = World::new(&[("bad", 8000), ("good", 8000)], "");
     world.backend("bad").then(Reply::json(

@@ -14,6 +14,7 @@ fn words(diagnosis: &Diagnosis) -> String {
         Diagnosis::OutOfMemory => "out-of-memory".to_owned(),
         Diagnosis::EngineDead => "engine-dead".to_owned(),
         Diagnosis::Loading => "loading".to_owned(),
+        Diagnosis::BodyTooLarge => "body-too-large".to_owned(),
         Diagnosis::Overloaded => "overloaded".to_owned(),
         Diagnosis::ParserFailed => "parser-failed".to_owned(),
         Diagnosis::ModelUnknown => "model-unknown".to_owned(),

@@ -17,6 +17,7 @@ impl Retry<'_> {
     pub(crate) fn error(&self, plan: &Plan) -> ApiError {
         self.mistake()
             .or_else(|| self.overflow(plan))
+            .or_else(|| self.body_too_large())
             .or_else(|| self.not_served())
             .or_else(|| self.model_unknown())
             .unwrap_or_else(|| self.unavailable(plan))
@@ -51,6 +52,12 @@ impl Retry<'_> {
             .iter()
             .map(|(backend, failure)| format!("{}: {}", plan.backends[*backend].name(), failure.fault));
         Some(ApiError::context_length_exceeded(tokens, limit, Some(backends.collect::<Vec<_>>().join("; "))))
+    }
+
+    /// Nobody takes so many bytes: what makes them fewer makes the prompt shorter, too.
+    fn body_too_large(&self) -> Option<ApiError> {
+        let all = self.failures.iter().all(|(_, failure)| failure.fault == Fault::BodyTooLarge);
+        (all && !self.failures.is_empty()).then(|| ApiError::body_refused(self.call.body.len()))
     }
 
     fn not_served(&self) -> Option<ApiError> {
