@@ -50,16 +50,13 @@ impl Prefixes {
         for (nth, message) in request.messages().enumerate() {
             let place = |line: usize| Place { message: number(nth + 1), line: number(line) };
             let text = message.text();
-            let answer = message.role().as_deref() == Some("assistant");
+            // Asked once: each time it is looked for in the whole message.
+            let role = message.role();
+            let answer = role.as_deref() == Some("assistant");
             if nth < BY_LINE {
                 // Lines that are taken off on the way out count for nothing.
                 for (line, words) in text.lines().enumerate().filter(|(_, line)| !line.starts_with(BILLING)) {
-                    push(
-                        self.hasher.hash_one((message.role(), words)),
-                        words.len() + 1,
-                        place(line + 1),
-                        answer,
-                    );
+                    push(self.hasher.hash_one((&role, words)), words.len() + 1, place(line + 1), answer);
                 }
             } else {
                 push(self.whole(message, &text), text.len() + calls(message), place(0), answer);
