@@ -4,6 +4,7 @@
 //! A new configuration makes a new [`App`] that takes over what is still true; requests that run keep the one that they
 //! started with. [`Live`] holds the current one.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,7 +54,8 @@ impl App {
         let cliffs = Arc::new(CliffMaps::open(config.cliffs.clone()));
         let fleet = Fleet::new(&config, &connector, &cliffs, None);
         let (metrics, admission) = (Arc::new(Metrics::new()), WaitingRoom::new(config.admission));
-        let processes = Arc::new(Processes::without(config.server.keys_env.as_deref()));
+        let folder = config.cliffs.file.as_deref().and_then(Path::parent).map(Path::to_owned);
+        let processes = Arc::new(Processes::new(config.server.keys_env.as_deref(), folder));
         let around = Surroundings {
             connector: &connector,
             admission: &admission,
@@ -150,6 +152,8 @@ impl App {
         }
         probes.spawn(self.cliffs.clone().keep());
         probes.spawn(self.prewarm.clone().work());
+        let processes = self.processes.clone();
+        probes.spawn(async move { processes.end_left().await });
         if let Some(loader) = &self.loader {
             loader.start();
         }

@@ -85,7 +85,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 /// What stands in a file of at most `longest` bytes; `None`: there is no file.
-pub(super) fn load<T: DeserializeOwned>(path: &Path, longest: u64) -> Result<Option<T>, FileError> {
+pub(crate) fn load<T: DeserializeOwned>(path: &Path, longest: u64) -> Result<Option<T>, FileError> {
     let unreadable = |source| FileError::Unreadable { path: path.to_owned(), source };
     let senseless = |problem: String| FileError::Senseless { path: path.to_owned(), problem };
     match std::fs::metadata(path) {
@@ -124,7 +124,7 @@ pub(crate) fn write(path: &Path, maps: &Maps) -> Result<(), FileError> {
 }
 
 /// Puts a text in the place of a file, whole or not at all.
-pub(super) fn replace(path: &Path, text: &str) -> Result<(), FileError> {
+pub(crate) fn replace(path: &Path, text: &str) -> Result<(), FileError> {
     let unwritable = |source| FileError::Unwritable { path: path.to_owned(), source };
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(unwritable)?;

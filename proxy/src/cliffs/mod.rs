@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 
 use speeds::Speeds;
 
-pub(crate) use file::{read, to_json, write};
+pub(crate) use file::{load, read, replace, to_json, write};
 
 /// How long successes may wait to be written. Also how soon an imported file is seen.
 const SAVE_EVERY: Duration = Duration::from_secs(30);

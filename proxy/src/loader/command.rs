@@ -1,20 +1,23 @@
 //! Programs of the operator's that start and stop backends: `load = { start = […], stop = […], check = […] }`.
 //!
-//! `start` either ends with 0 when the start is under way, or is the server itself and stays; then it belongs to the proxy and
-//! ends with it. Each is a fixed list of words from the configuration: never a shell, never a word of a request.
+//! `start` either ends with 0 when the start is under way, and what it leaves in the background is for `stop` to end; or is the
+//! server itself and stays: then it belongs to the proxy with all that it has started, and ends with it, or by the next proxy
+//! if this one is ended by force. It stays the proxy's until it has ended, whoever waits for that. Each is a fixed list of words from the configuration: never a shell, never a word of a request.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use switchback_policies::loading::{Index, Job, Presence};
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::driver::{AGAIN, Found, Told, Trouble};
-use super::process::{GRACE, Process, cannot_start};
+use super::left;
+use super::process::{GRACE, Kind, Process, cannot_start};
 use crate::backend::Backend;
 use crate::config::{Commands, Way};
 
@@ -40,12 +43,42 @@ pub(crate) struct Processes {
     stopping: watch::Sender<bool>,
     /// Variables of the environment that hold keys of clients.
     without: Vec<String>,
+    /// Where they are remembered; `None`: nowhere.
+    folder: Option<PathBuf>,
+    /// Held while that is written.
+    writing: Mutex<()>,
+    /// What a former proxy has left is ended.
+    left: OnceCell<()>,
 }
 
 impl Processes {
-    /// Nothing was started yet. `keys`: the variable of the environment that holds the clients' keys.
-    pub(crate) fn without(keys: Option<&str>) -> Self {
-        Self { without: keys.map(str::to_owned).into_iter().collect(), ..Self::default() }
+    /// Nothing was started yet. `keys`: the variable of the environment that holds the clients' keys. `folder`: where it is
+    /// remembered what was started.
+    pub(crate) fn new(keys: Option<&str>, folder: Option<PathBuf>) -> Self {
+        Self { without: keys.map(str::to_owned).into_iter().collect(), folder, ..Self::default() }
+    }
+
+    /// Ends what a former proxy has left that was ended by force, once.
+    pub(crate) async fn end_left(&self) {
+        let Some(folder) = &self.folder else { return };
+        self.left.get_or_init(|| left::end_left(folder)).await;
+    }
+
+    /// Writes down what there is now. Goes on if the future is dropped.
+    async fn remember(self: &Arc<Self>) {
+        let Some(folder) = self.folder.clone() else { return };
+        let this = self.clone();
+        let write = move || {
+            let _one = this.writing.lock();
+            left::remember(&folder, this.ids());
+        };
+        let _ = tokio::task::spawn_blocking(write).await;
+    }
+
+    fn ids(&self) -> BTreeMap<String, left::Id> {
+        let running = self.running.lock();
+        let here = running.iter().filter(|(_, process)| !process.is_gone());
+        here.filter_map(|(name, process)| Some((name.clone(), process.id()?))).collect()
     }
 
     /// The proxy is about to end: nothing is started from now on, and what is being loaded is given up.
@@ -62,39 +95,46 @@ impl Processes {
     }
 
     /// Ends all servers that belong to the proxy, together: by force after `grace`.
-    pub(crate) async fn end(&self, grace: Duration) {
+    pub(crate) async fn end(self: &Arc<Self>, grace: Duration) {
         self.no_more();
         // Whoever loads gives up at once, and has started nothing then that is not known here.
         let _ = tokio::time::timeout(grace, self.turn.lock()).await;
-        let running: Vec<Arc<Process>> = self.running.lock().drain().map(|(_, process)| process).collect();
+        let running: Vec<Arc<Process>> = self.running.lock().values().cloned().collect();
         let mut ending = JoinSet::new();
         for process in running {
             ending.spawn(async move { process.stop(grace.min(GRACE)).await });
         }
-        while ending.join_next().await.is_some() {}
+        // What even force does not end hangs in the kernel.
+        let _ =
+            tokio::time::timeout(grace + GRACE / 2, async { while ending.join_next().await.is_some() {} })
+                .await;
+        self.remember().await;
     }
 
     /// Whose servers belong to the proxy.
     pub(super) fn names(&self) -> Vec<String> {
-        self.running.lock().keys().cloned().collect()
+        let running = self.running.lock();
+        running.iter().filter(|(_, process)| !process.is_gone()).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Ends what was started for this backend and still runs.
-    pub(super) async fn end_one(&self, name: &str) {
-        let process = self.running.lock().remove(name);
-        if let Some(process) = process {
-            process.stop(GRACE).await;
+    /// Ends what was started for this backend and still runs: by force after `grace`. It stays the proxy's until it has ended,
+    /// and ends also if the future is dropped.
+    pub(super) async fn end_one(self: &Arc<Self>, name: &str, grace: Duration) {
+        let process = self.running.lock().get(name).cloned();
+        if let Some(process) = process.filter(|process| !process.is_gone()) {
+            process.stop(grace).await;
+            self.remember().await;
         }
     }
 
     /// Runs a program to its end: how that was, if it came in time.
     async fn run(&self, words: &[String], until: Instant) -> Result<Result<(), String>, String> {
-        let process = match Process::start(words, &self.without) {
+        let process = match Process::start(words, &self.without, Kind::Errand) {
             Ok(process) => process,
             Err(error) => return Ok(Err(error)),
         };
         let Ok(ended) = tokio::time::timeout_at(until, process.end()).await else {
-            process.stop(SHORT_GRACE).await;
+            process.ask_to_stop(SHORT_GRACE);
             return Err(format!("{} did not end in time; it wrote: {}", words.join(" "), process.tail()));
         };
         Ok(match ended {
@@ -108,7 +148,7 @@ impl Processes {
 
     /// Asks them to stop, and waits for none.
     pub(crate) fn let_go(&self) {
-        self.running.lock().values().for_each(|process| process.terminate());
+        self.running.lock().values().for_each(|process| process.ask_to_stop(GRACE));
     }
 }
 
@@ -190,15 +230,16 @@ impl Command {
             self.stop(*victim, until).await?;
         }
         // One that was there and hangs may still hold memory.
-        self.end(job.target).await;
+        self.end(job.target, until).await?;
         let name = self.backends[job.target].name().to_owned();
         let process = self.start(start)?;
         self.processes.running.lock().insert(name, Arc::new(process));
+        self.processes.remember().await;
         Ok(())
     }
 
     fn start(&self, words: &[String]) -> Result<Process, Trouble> {
-        let started = Process::start(words, &self.processes.without);
+        let started = Process::start(words, &self.processes.without, Kind::Server);
         started.map_err(|error| {
             Trouble::new("its command cannot be started: see load in its [[backend]]", error)
         })
@@ -226,19 +267,25 @@ impl Command {
                 "what is left of it cannot be stopped"
             );
         }
-        self.end(target).await;
+        self.processes.end_one(self.backends[target].name(), GRACE).await;
     }
 
-    /// Ends what was started for this backend and still runs.
-    async fn end(&self, target: Index) {
-        self.processes.end_one(self.backends[target].name()).await;
+    /// Ends what was started for this backend and still runs. That costs a load no more than half of its time: who does not
+    /// listen is ended by force then.
+    async fn end(&self, target: Index, until: Instant) -> Result<(), Trouble> {
+        let name = self.backends[target].name();
+        let grace = GRACE.min(until.saturating_duration_since(Instant::now()) / 2);
+        tokio::time::timeout_at(until, self.processes.end_one(name, grace)).await.map_err(|_| {
+            let text = format!("{name} has to go for it and does not end, not even by force");
+            Trouble::new(text.clone(), text)
+        })
     }
 
     /// Whether there is a way to take it away: two that do not fit at a time are never there together.
     async fn can_stop(&self, victim: Index) -> Result<(), Trouble> {
         let backend = &self.backends[victim];
         let has_command = self.commands(victim).is_some_and(|commands| commands.stop.is_some());
-        let own = self.started(victim).is_some_and(|process| process.has_ended().is_none());
+        let own = self.started(victim).is_some_and(|process| !process.is_gone());
         if has_command || own || !backend.listens().await {
             return Ok(());
         }
@@ -258,15 +305,16 @@ impl Command {
                 Trouble::new(format!("{} could not be stopped for it", backend.name()), detail)
             })?;
         }
-        self.end(victim).await;
-        while backend.listens().await {
-            if Instant::now() >= until {
-                let text = format!("{} was stopped for it and is still there", backend.name());
-                return Err(Trouble::new(text.clone(), text));
+        self.end(victim, until).await?;
+        let gone = async {
+            while backend.listens().await {
+                tokio::time::sleep(AGAIN / 4).await;
             }
-            tokio::time::sleep(AGAIN / 4).await;
-        }
-        Ok(())
+        };
+        tokio::time::timeout_at(until, gone).await.map_err(|_| {
+            let text = format!("{} was stopped for it and is still there", backend.name());
+            Trouble::new(text.clone(), text)
+        })
     }
 
     /// Runs a program to its end, which must be a good one.
@@ -279,20 +327,38 @@ impl Command {
 mod tests {
     use super::*;
 
+    fn with(server: &str) -> (Arc<Processes>, Arc<Process>) {
+        let processes = Arc::new(Processes::new(None, None));
+        let words = ["sh", "-c", server].map(str::to_owned);
+        let server = Arc::new(Process::start(&words, &[], Kind::Server).unwrap());
+        processes.running.lock().insert("server".to_owned(), server.clone());
+        (processes, server)
+    }
+
     #[tokio::test]
     async fn who_is_about_to_load_when_the_proxy_ends_is_told_so() {
-        let processes = Processes::without(None);
+        let processes = Arc::new(Processes::new(None, None));
         processes.end(GRACE).await;
         processes.until_no_more().await;
     }
 
     #[tokio::test]
     async fn servers_that_belong_to_the_proxy_end_with_it() {
-        let processes = Processes::without(None);
-        let server = ["sh", "-c", "sleep 1000 & wait"].map(str::to_owned);
-        let server = Arc::new(Process::start(&server, &[]).unwrap());
-        processes.running.lock().insert("server".to_owned(), server.clone());
+        let (processes, server) = with("sleep 1000 & wait");
         processes.end(GRACE).await;
-        assert!(server.has_ended().is_some() && processes.running.lock().is_empty());
+        assert!(server.has_ended().is_some() && processes.names().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_deaf_server_whose_stop_was_given_up_still_belongs_to_the_proxy_and_ends_with_it() {
+        let (processes, server) = with("trap '' TERM; echo up; while :; do sleep 1; done");
+        while server.tail().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let given_up = tokio::time::timeout(Duration::ZERO, processes.end_one("server", GRACE)).await;
+        assert!(given_up.is_err());
+        assert_eq!(processes.names(), ["server"]);
+        processes.end(Duration::ZERO).await;
+        assert!(server.is_gone() && processes.names().is_empty());
     }
 }

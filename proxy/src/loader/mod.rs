@@ -7,6 +7,7 @@
 
 mod command;
 mod driver;
+mod left;
 mod llama_swap;
 mod model_switch;
 mod process;

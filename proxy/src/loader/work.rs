@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::Inner;
 use super::driver::{AGAIN, Found, Told, Trouble};
+use super::process::GRACE;
 use crate::backend::probe;
 use crate::config;
 
@@ -29,6 +30,8 @@ impl Inner {
     }
 
     async fn work(&self) {
+        // What a former proxy has left holds memory.
+        self.processes.end_left().await;
         // Where all are is known only after a load that a former configuration has begun.
         drop(self.processes.turn.lock().await);
         let mut failing = false;
@@ -88,7 +91,7 @@ impl Inner {
                 backend = name,
                 "ending a server whose backend is not in the configuration any more"
             );
-            self.processes.end_one(&name).await;
+            self.processes.end_one(&name, GRACE).await;
         }
         true
     }
