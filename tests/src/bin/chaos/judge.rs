@@ -1,7 +1,9 @@
 //! What the run comes to: from the clients' transcripts and the simulated backends' own event logs.
 //!
 //! An error is avoidable if nothing had been shown and, when it came, some backend had been ready and at work for ten
-//! seconds: two probes of the proxy. It must never read what the proxy says of itself.
+//! seconds: two probes of the proxy. Except where three engines have fallen while they had the request to read: from outside
+//! that is a request which kills, and whoever hands it to a fourth takes that one from everybody else, too. It must never
+//! read what the proxy says of itself.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,6 +17,9 @@ use crate::world::World;
 /// Simulated seconds for which a backend must have been well.
 const WELL_FOR: f64 = 10.0;
 
+/// A request that so many engines had to read when they fell is given to no other.
+const MOST_FALLS: usize = 3;
+
 /// The figures of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
@@ -22,6 +27,8 @@ pub(crate) struct Figures {
     ok: usize,
     honest_errors: usize,
     avoidable_failures: usize,
+    /// Requests under which three engines fell, though another was well.
+    like_killers: usize,
     pub(crate) duplicated: usize,
     pub(crate) clean_finish_on_cut: usize,
     /// Tokens of prompts that reached a backend, each time that they did.
@@ -33,6 +40,8 @@ pub(crate) struct Figures {
     errors: BTreeMap<String, usize>,
     /// Avoidable ones.
     avoidable: BTreeMap<String, usize>,
+    /// What became of those.
+    histories: Vec<String>,
     seconds: f64,
 }
 
@@ -61,9 +70,16 @@ pub(crate) fn judge(
             let error = transcript.error.clone().unwrap_or_else(|| "no finish, no error".to_owned());
             let shown = if transcript.content.is_empty() { "nothing shown" } else { "in mid-answer" };
             let error = format!("{} {error}, {shown}", transcript.status);
-            if transcript.content.is_empty() && lives.iter().any(|life| life.well_at(transcript.to)) {
-                figures.avoidable_failures += 1;
-                *figures.avoidable.entry(error.clone()).or_default() += 1;
+            let nothing_shown = transcript.content.is_empty();
+            if nothing_shown && lives.iter().any(|life| life.well_at(transcript.to)) {
+                let falls = |life: &Life| life.falls_under(prompt.tokens, transcript);
+                if lives.iter().map(falls).sum::<usize>() >= MOST_FALLS {
+                    figures.like_killers += 1;
+                } else {
+                    figures.avoidable_failures += 1;
+                    *figures.avoidable.entry(error.clone()).or_default() += 1;
+                    figures.histories.push(history(world, prompt.tokens, transcript));
+                }
             }
             *figures.errors.entry(error).or_default() += 1;
         }
@@ -76,22 +92,57 @@ pub(crate) fn judge(
     figures
 }
 
+/// What backends saw of a request, for who wants to know why it failed.
+fn history(world: &World, tokens: usize, transcript: &Transcript) -> String {
+    let mut seen = Vec::new();
+    for rig in world.rigs.iter() {
+        let of_it = |kind: &EventKind| matches!(kind, EventKind::Arrived { prompt_tokens, .. } if *prompt_tokens == tokens);
+        let events = rig.events();
+        let its: Vec<u64> =
+            events.iter().filter(|event| of_it(&event.kind)).filter_map(|event| event.request).collect();
+        for event in events {
+            let fell = matches!(event.kind, EventKind::Died { .. } | EventKind::Silent | EventKind::Ready);
+            let of_it = event.request.is_some_and(|request| its.contains(&request));
+            if (transcript.from - WELL_FOR..=transcript.to).contains(&event.at) && (fell || of_it) {
+                seen.push((event.at, format!("{:.1} {}: {:?}", event.at, rig.spec().name, event.kind)));
+            }
+        }
+    }
+    seen.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let (from, to) = (transcript.from, transcript.to);
+    let seen: Vec<String> = seen.into_iter().map(|(_, seen)| seen).collect();
+    format!("{tokens} tokens, from {from:.1} to {to:.1}: {}", seen.join("; "))
+}
+
 /// When a backend was well, and what it read.
 struct Life {
     /// From when on it is well or ill, in order; true: well.
     turns: Vec<(f64, bool)>,
     /// When it ceased to be well, and whether that was its death.
     ill: Vec<(f64, bool)>,
+    /// Its falls, and the sizes of the prompts that it had to read then.
+    falls: Vec<(f64, Vec<usize>)>,
     arrived: usize,
 }
 
 impl Life {
     fn of(rig: &Rig) -> Self {
-        let mut life = Self { turns: vec![(f64::MIN, true)], ill: Vec::new(), arrived: 0 };
+        let mut life = Self { turns: vec![(f64::MIN, true)], ill: Vec::new(), falls: Vec::new(), arrived: 0 };
+        let mut to_read = BTreeMap::new();
         for event in rig.events() {
             match event.kind {
-                EventKind::Arrived { prompt_tokens, .. } => life.arrived += prompt_tokens,
+                EventKind::Arrived { prompt_tokens, .. } => {
+                    life.arrived += prompt_tokens;
+                    to_read.insert(event.request, prompt_tokens);
+                }
+                EventKind::FirstToken
+                | EventKind::Finished { .. }
+                | EventKind::Refused { .. }
+                | EventKind::Cut { .. } => {
+                    to_read.remove(&event.request);
+                }
                 EventKind::Died { .. } | EventKind::Silent => {
+                    life.falls.push((event.at, std::mem::take(&mut to_read).into_values().collect()));
                     life.turns.push((event.at, false));
                     life.ill.push((event.at, matches!(event.kind, EventKind::Died { .. })));
                 }
@@ -100,6 +151,12 @@ impl Life {
             }
         }
         life
+    }
+
+    /// How often it fell while it had this request to read.
+    fn falls_under(&self, tokens: usize, transcript: &Transcript) -> usize {
+        let meanwhile = |at: f64| (transcript.from..=transcript.to).contains(&at);
+        self.falls.iter().filter(|(at, read)| meanwhile(*at) && read.contains(&tokens)).count()
     }
 
     /// Whether it had been well for a while.
@@ -134,6 +191,7 @@ impl Figures {
             ("answered as without deaths", self.ok.to_string()),
             ("ended with an error", self.honest_errors.to_string()),
             ("… of those avoidable", self.avoidable_failures.to_string()),
+            ("… three engines fell under it", self.like_killers.to_string()),
             ("content doubled or foreign", self.duplicated.to_string()),
             ("cut, but looks finished", self.clean_finish_on_cut.to_string()),
             ("prompt tokens read", self.prefill_tokens.to_string()),
@@ -145,6 +203,9 @@ impl Figures {
         for (error, count) in &self.errors {
             let avoidable = self.avoidable.get(error).copied().unwrap_or_default();
             let _ = writeln!(text, "    {count:6} {error} ({avoidable} avoidable)");
+        }
+        for history in &self.histories {
+            let _ = writeln!(text, "    avoidable: {history}");
         }
         text
     }

@@ -30,8 +30,8 @@ struct Options {
     /// Decides lengths, order, and who dies when.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Simulated seconds between two deaths.
-    #[arg(long, default_value_t = 20.0)]
+    /// Simulated seconds between two deaths, half a second at the least.
+    #[arg(long, default_value_t = 20.0, value_parser = kill_every)]
     kill_every: f64,
     /// Requests at a time.
     #[arg(long, default_value_t = 12)]
@@ -40,6 +40,20 @@ struct Options {
     /// by the proxy, and no longer an innocent one.
     #[arg(long, default_value_t = 18_000)]
     longest: usize,
+}
+
+/// An engine needs 20 s to start: with deaths that come much faster nobody is ever there, and a run has no end.
+const LEAST_KILL_EVERY: f64 = 0.5;
+
+/// Requests between two words on how far it is.
+const TELL_EVERY: usize = 500;
+
+fn kill_every(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    if !(LEAST_KILL_EVERY..=1e9).contains(&seconds) {
+        return Err(format!("it is {seconds}; it must be from {LEAST_KILL_EVERY} to 1e9 simulated seconds"));
+    }
+    Ok(seconds)
 }
 
 // Time is paused: it moves on when all that can happen now has happened, so minutes of waiting cost nothing, and no
@@ -64,7 +78,9 @@ async fn main() -> ExitCode {
     }
 }
 
+#[expect(clippy::print_stderr, reason = "a run takes minutes, and nobody should wait before silence")]
 async fn run(options: Options) -> Result<Figures> {
+    eprintln!("asking the reference for its answers");
     let world = Arc::new(World::start(&options).await?);
     let killing = {
         let world = world.clone();
@@ -81,6 +97,12 @@ async fn run(options: Options) -> Result<Figures> {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 if number >= requests {
                     return got;
+                }
+                if number > 0 && number % TELL_EVERY == 0 {
+                    let (seconds, kills) = (world.clock.now(), world.kills().values().sum::<usize>());
+                    eprintln!(
+                        "{number} of {requests} requests, {seconds:.0} simulated seconds, {kills} kills"
+                    );
                 }
                 let prompt = world.prompt_of(number);
                 let transcript =
