@@ -17,7 +17,8 @@ use tokio::time::Instant;
 
 use super::driver::{AGAIN, Found, Told, Trouble};
 use super::left;
-use super::process::{GRACE, Kind, Process, cannot_start};
+use super::process::{GRACE, Kind, Process};
+use super::program::cannot_start;
 use crate::backend::Backend;
 use crate::config::{Commands, Way};
 
