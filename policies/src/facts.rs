@@ -66,6 +66,8 @@ pub struct RequestFacts {
     pub turns: u64,
     /// Pictures in the prompt.
     pub pictures: u64,
+    /// Answers that it asks for at once: each takes a slot of the engine, and its own tokens.
+    pub sequences: u64,
 }
 
 impl RequestFacts {
@@ -88,6 +90,7 @@ impl RequestFacts {
             may_fill: false,
             turns: 1,
             pictures: 0,
+            sequences: 1,
         }
     }
 

@@ -229,6 +229,7 @@ fn any_request() -> impl Strategy<Value = RequestFacts> {
             may_fill,
             turns: 1,
             pictures: 0,
+            sequences: 1,
         },
     )
 }

@@ -2,15 +2,16 @@
 //! counters. One value, made at start, passed in; there is no global state.
 //!
 //! A new configuration makes a new [`App`] that takes over what is still true; requests that run keep the one that they
-//! started with. [`Live`] holds the current one.
+//! started with, those that wait go on under the new one. [`Live`] holds the current one.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use switchback_policies::debt::Ledger;
 use switchback_policies::facts::Loaded;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -46,6 +47,9 @@ pub(crate) struct App {
     pub(crate) processes: Arc<Processes>,
     connector: Arc<dyn Connect>,
     started: Instant,
+    /// What came after it, once the configuration was changed.
+    successor: OnceLock<Arc<Self>>,
+    replaced: Notify,
 }
 
 impl App {
@@ -78,6 +82,8 @@ impl App {
             config,
             connector,
             started: Instant::now(),
+            successor: OnceLock::new(),
+            replaced: Notify::new(),
         }
     }
 
@@ -108,7 +114,34 @@ impl App {
             config,
             connector: self.connector.clone(),
             started: self.started,
+            successor: OnceLock::new(),
+            replaced: Notify::new(),
         }
+    }
+
+    /// Another configuration holds from now on.
+    fn is_followed_by(&self, next: Arc<Self>) {
+        // A configuration is changed once: the next change is one of its successor.
+        let _ = self.successor.set(next);
+        self.replaced.notify_waiters();
+    }
+
+    /// Resolves when another configuration holds.
+    pub(crate) async fn is_replaced(&self) {
+        // Made before the look, so that no change is missed.
+        let told = self.replaced.notified();
+        if self.successor.get().is_none() {
+            told.await;
+        }
+    }
+
+    /// The state under the configuration that holds now.
+    pub(crate) fn newest(self: &Arc<Self>) -> Arc<Self> {
+        let mut app = self.clone();
+        while let Some(next) = app.successor.get().cloned() {
+            app = next;
+        }
+        app
     }
 
     /// Time since the start: the clock of everything that is remembered.
@@ -181,8 +214,11 @@ impl Live {
 
     /// Changes the configuration. The listener stays where it is.
     pub(crate) fn reload(&self, config: Config) {
-        let app = Arc::new(self.app().under(config));
+        let former = self.app();
+        let app = Arc::new(former.under(config));
         *self.probes.lock() = app.watch();
-        *self.current.write() = app;
+        *self.current.write() = app.clone();
+        // Whoever waits for a place decides again, under the new one.
+        former.is_followed_by(app);
     }
 }

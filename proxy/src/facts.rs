@@ -2,6 +2,7 @@
 //!
 //! Read from the messages as they came. Nothing here looks at a backend or a client.
 
+use switchback_parsers::json::{Kind, Value};
 use switchback_parsers::message::Message;
 use switchback_parsers::request::ChatRequest;
 use switchback_policies::facts::Images;
@@ -13,10 +14,33 @@ pub(crate) struct Told {
     /// With this one.
     pub(crate) turns: u64,
     pub(crate) pictures: u64,
+    /// Answers that are asked for at once.
+    pub(crate) sequences: u64,
 }
 
 pub(crate) fn read(request: &ChatRequest) -> Told {
-    Told { images: images_of(request), turns: turns_of(request), pictures: pictures_of(request) }
+    Told {
+        images: images_of(request),
+        turns: turns_of(request),
+        pictures: pictures_of(request),
+        sequences: sequences_of(request),
+    }
+}
+
+/// Sequences that an engine computes for it: texts times answers to each. Numbers in a list are tokens of one text.
+pub(crate) fn sequences_of(request: &ChatRequest) -> u64 {
+    let root = request.root();
+    let number = |name: &str| root.get(name).and_then(Value::as_u64).unwrap_or(1);
+    let answers = number("n").max(number("best_of")).max(1);
+    let texts = |name: &str| {
+        let list = root.get(name).filter(|list| list.kind() == Kind::Array)?;
+        Some(list.elements().filter(|text| text.kind() != Kind::Number).count() as u64)
+    };
+    // Conversations stand in `messages`, and in the `input` of another API as objects.
+    let turns = request.messages().next().is_some()
+        || root.get("input").is_some_and(|input| input.elements().any(|turn| turn.kind() == Kind::Object));
+    let texts = ["prompt", "input", "documents", "texts"].into_iter().find_map(texts);
+    texts.filter(|_| !turns).unwrap_or(1).max(1).saturating_mul(answers)
 }
 
 /// Pictures after the last answer are what is asked about; those before it have been looked at.

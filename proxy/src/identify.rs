@@ -36,8 +36,9 @@ pub(crate) struct Client {
     pub(crate) because: String,
     /// Whom the request comes from: the name of its key, else its address.
     pub(crate) whose: Option<String>,
+    origin: Origin,
     /// Who of those behind it, if it says so.
-    user: Option<String>,
+    pub(crate) user: Option<String>,
     pub(crate) class: Class,
     /// What it may have at once.
     pub(crate) allowance: Allowance,
@@ -82,6 +83,13 @@ pub(crate) struct Client {
     pub(crate) sampling: Vec<(String, Sampling)>,
 }
 
+/// What a request came with, and from where.
+#[derive(Clone, Debug, Default)]
+struct Origin {
+    key: Option<String>,
+    peer: Option<IpAddr>,
+}
+
 /// Finds out who calls. `key`: the operator's name of the key that the request came with.
 pub(crate) fn identify(config: &Config, call: &Call, key: Option<&str>) -> Client {
     let texts = Texts::of(call);
@@ -101,6 +109,7 @@ pub(crate) fn identify(config: &Config, call: &Call, key: Option<&str>) -> Clien
         name: profile.id.to_owned(),
         because: because.join(", "),
         whose: key.map(str::to_owned),
+        origin: Origin { key: key.map(str::to_owned), peer: None },
         user: clues.header("x-openwebui-user-id").or(texts.user.as_deref()).map(str::to_owned),
         class: client::class(&clues, profile),
         allowance: Allowance::default(),
@@ -139,6 +148,7 @@ impl Client {
             because: format!("{} ({})", self.because, self.name),
             name: rule.name.clone(),
             whose: self.whose,
+            origin: self.origin,
             user: self.user,
             class: rule.class.unwrap_or(self.class),
             allowance: rule.allowance,
@@ -181,16 +191,15 @@ impl Client {
         !self.rules_off.contains(&switch) && (rule.is_usual() || self.rules_on.contains(&switch))
     }
 
-    /// Coming from this address; a key says more. Those behind one server, which names them, are fair among each other.
+    /// Coming from this address; a key says more.
     pub(crate) fn at(self, peer: Option<IpAddr>) -> Self {
-        let whose = self.whose.or(peer.map(|peer| peer.to_string()));
-        // What the operator allows a client, all behind it have together.
-        let user = self.user.as_deref().filter(|_| self.allowance == Allowance::default());
-        let whose = match user {
-            Some(user) => Some(format!("{} {user}", whose.unwrap_or_default())),
-            None => whose,
-        };
-        Self { whose, ..self }
+        let origin = Origin { peer, ..self.origin };
+        Self { whose: self.whose.or(peer.map(|peer| peer.to_string())), origin, ..self }
+    }
+
+    /// The client of the same request under another configuration.
+    pub(crate) fn under_new(&self, config: &Config, call: &Call) -> Self {
+        identify(config, call, self.origin.key.as_deref()).at(self.origin.peer)
     }
 
     /// As if the configured entry of this name had matched.

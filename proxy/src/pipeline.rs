@@ -6,6 +6,8 @@
 //! lead back: from a failed attempt to the next candidate while nothing was shown, and from an answer that was cut to another
 //! backend that goes on with it.
 
+mod round;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +15,10 @@ use switchback_policies::client::Usage;
 use switchback_policies::decision::Choice;
 use switchback_policies::facts::{BackendState, Speed};
 use switchback_policies::failover::{self, Fault};
+use tokio::time::Instant;
 
-use crate::admission::{self, Permit};
+use self::round::{Left, Round};
+use crate::admission::{self, Asking, Permit};
 use crate::answer::free_text::FreeText;
 use crate::answer::progress::Progress;
 use crate::answer::{Out, Piece, Waits};
@@ -25,7 +29,6 @@ use crate::backend::Work;
 use crate::call::Call;
 use crate::deliver::{deliver, headers_of};
 use crate::edits;
-use crate::error::ApiError;
 use crate::home::believed;
 use crate::identify::Client;
 use crate::loader::{self, NotThere};
@@ -39,25 +42,21 @@ const WORTH_TELLING: Duration = Duration::from_millis(50);
 /// Backends that are loaded one after another for the same request, before it is sent to the first that will do.
 const MOST_LOADS: usize = 4;
 
-/// Runs a request to its end.
+/// Runs a request to its end. One that waits for a place when the configuration is changed goes on under the new one.
 pub(crate) async fn run(app: Arc<App>, call: Call, client: Client, out: Out) {
     let out = out.with(FreeText::of(&call.free_text, client.free_text));
+    let (mut app, mut client) = (app, client);
     let mut outcome = Outcome::open(&app, &call);
-    outcome.client.clone_from(&client.name);
-    let session = app.sessions.key(&call, &client);
-    let result = match settle(&app, &call, &client, session, &mut outcome, &out).await {
-        Ok(plan) => {
-            outcome.measured = Some(plan.measured.clone());
-            let terms = Terms::of(&app, &call, &client, &plan);
-            let ask_usage = app.config.answer.ask_usage || client.usage == Usage::Always;
-            let (app, call, client, out) = (&app, &call, &client, &out);
-            let serving = Serving { app, call, client, session, out, terms, ask_usage };
-            serving.serve(plan, &mut outcome).await
+    let mut left = None;
+    let (session, result) = loop {
+        outcome.under(&app, &client.name);
+        let session = app.sessions.key(&call, &client);
+        match round(&app, &call, &client, session, left.take(), &mut outcome, &out).await {
+            Round::Ended(result) => break (session, result),
+            Round::Replaced(so_far) => left = Some(so_far),
         }
-        Err(Refused { error, measured }) => {
-            outcome.measured = measured;
-            Err(error)
-        }
+        app = app.newest();
+        client = client.under_new(&app.config, &call);
     };
     if let Err(error) = result {
         if error.is_overflow() {
@@ -71,6 +70,33 @@ pub(crate) async fn run(app: Arc<App>, call: Call, client: Client, out: Out) {
         }
         let headers = headers_of(&outcome, "none");
         out.send(Piece::Refused(error, headers)).await;
+    }
+}
+
+/// Runs it under one configuration.
+async fn round(
+    app: &Arc<App>,
+    call: &Call,
+    client: &Client,
+    session: u64,
+    left: Option<Left>,
+    outcome: &mut Outcome,
+    out: &Out,
+) -> Round {
+    let waited = outcome.waited;
+    match settle(app, call, client, session, outcome, out).await {
+        Ok(plan) => {
+            outcome.measured = Some(plan.measured.clone());
+            let terms = Terms::of(app, call, client, &plan);
+            let ask_usage = app.config.answer.ask_usage || client.usage == Usage::Always;
+            let loaded_in = outcome.waited.saturating_sub(waited);
+            let serving = Serving { app, call, client, session, out, terms, ask_usage };
+            serving.serve(plan, left, loaded_in, outcome).await
+        }
+        Err(Refused { error, measured }) => {
+            outcome.measured = measured;
+            Round::Ended(Err(error))
+        }
     }
 }
 
@@ -115,14 +141,30 @@ struct Serving<'a> {
 
 impl Serving<'_> {
     /// Tries the candidates in turn and relays the first answer that begins; if that is cut, others go on with it.
-    async fn serve(&self, mut plan: Plan, outcome: &mut Outcome) -> Result<(), ApiError> {
-        let Self { app, call, client, out, .. } = *self;
+    async fn serve(
+        &self,
+        mut plan: Plan,
+        left: Option<Left>,
+        mut loaded_in: Duration,
+        outcome: &mut Outcome,
+    ) -> Round {
+        let Self { app, call, client, session, out, .. } = *self;
         let mut retry = Retry::new(app, call, client, &plan);
-        // Until its backend was loaded, before this and from here on.
-        let mut loaded_in = outcome.waited;
+        // In the queue, over all attempts.
+        let mut queued = Duration::ZERO;
+        if let Some(left) = left {
+            retry = retry.remembers(left.memory, &plan);
+            (queued, loaded_in) = (left.queued, loaded_in + left.loaded_in);
+        }
         // An answer of which the client has the beginning.
         let mut cut: Option<Cut> = None;
-        while let Some(next) = retry.next(&mut plan).await {
+        loop {
+            let next = tokio::select! {
+                biased;
+                () = self.is_replaced(cut.is_some()) => return Round::Replaced(Left { memory: retry.memory(&plan), queued, loaded_in }),
+                next = retry.next(&mut plan) => next,
+            };
+            let Some(next) = next else { break };
             let first = plan.decision.choices[next[0]].candidate.backend;
             match loader::until_there(app, call, client, &plan.backends[first], out).await {
                 Ok(waited) => {
@@ -134,14 +176,26 @@ impl Serving<'_> {
                     continue;
                 }
                 Err(NotThere::Refused(_)) if cut.is_some() => break,
-                Err(NotThere::Refused(error)) => return Err(error),
+                Err(NotThere::Refused(error)) => return Round::Ended(Err(error)),
             }
-            let place = admission::admit(app, call, client, &mut plan, &retry, next, out).await;
+            let asking = Asking { call, client, session, waited: queued };
+            let entered = Instant::now();
+            let place = tokio::select! {
+                biased;
+                () = self.is_replaced(cut.is_some()) => {
+                    outcome.waited += entered.elapsed();
+                    queued += entered.elapsed();
+                    return Round::Replaced(Left { memory: retry.memory(&plan), queued, loaded_in });
+                }
+                place = admission::admit(app, &asking, &mut plan, &retry, next, out) => place,
+            };
             let (nth, grant, permit) = match place {
                 Ok(place) => place,
                 Err(_) if cut.is_some() => break,
-                Err(error) => return Err(error),
+                Err(error) => return Round::Ended(Err(error)),
             };
+            outcome.waited += grant.waited.saturating_sub(queued);
+            queued = grant.waited;
             let at = plan.decision.choices[nth].candidate.backend;
             let backend = plan.backends[at].clone();
             let stays = app.loader.as_ref().is_none_or(|loader| loader.admits(&backend));
@@ -152,7 +206,6 @@ impl Serving<'_> {
             if !retry.pays(&backend, plan.facts.prompt.expected()) {
                 continue;
             }
-            outcome.waited += grant.waited;
             if cut.is_none() {
                 let mut sentence = plan.decision.sentence(nth, &plan.facts, &plan.backend_facts);
                 if loaded_in > WORTH_TELLING {
@@ -167,7 +220,7 @@ impl Serving<'_> {
             }
             let shown = cut.as_ref().map(Cut::shown);
             let Some(failure) = self.one_try(&plan, nth, permit, &mut cut, outcome).await else {
-                return Ok(());
+                return Round::Ended(Ok(()));
             };
             let fault = failure.fault;
             let tried = if may_be_taken_away(fault)
@@ -190,11 +243,19 @@ impl Serving<'_> {
         match cut {
             Some(cut) => {
                 cut.tell(outcome, out).await;
-                app.sessions.failed(self.session, app.now());
-                Ok(())
+                app.sessions.failed(session, app.now());
+                Round::Ended(Ok(()))
             }
-            None => Err(retry.error(&plan)),
+            None => Round::Ended(Err(retry.error(&plan))),
         }
+    }
+
+    /// Resolves when the configuration is another one. What has begun goes on as it was begun.
+    async fn is_replaced(&self, has_begun: bool) {
+        if has_begun {
+            std::future::pending::<()>().await;
+        }
+        self.app.is_replaced().await;
     }
 
     /// Asks one backend, and passes its answer on to its end. Gives what failed, before anything was shown or behind what is
@@ -229,6 +290,10 @@ impl Serving<'_> {
         let reading = edits::asks_progress(call, client, backend).then(Arc::<Progress>::default);
         let terms = Terms { reading: reading.clone(), ..terms };
         out.waits_for(reading.map(|reading| Box::new(move || reading.words()) as Waits));
+        if !call.counts() {
+            // The engine reads it whether or not the client stays.
+            permit.uses(plan.facts.prompt.expected());
+        }
         let was_dead = backend.state() == BackendState::Dead;
         let place = backend.occupy(self.work(plan, choice, terms.stream), permit);
         let asked =
@@ -273,6 +338,10 @@ impl Serving<'_> {
             "attempt failed",
         );
         outcome.failed(backend.name(), failure.fault);
+        if cut.is_none() {
+            // A backend's failure costs its client nothing.
+            place.used(0);
+        }
         drop(place);
         if failover::is_silence(failure.fault) {
             backend.let_go().await;

@@ -127,6 +127,7 @@ pub(crate) async fn plan(
         may_fill: arrival == Arrival::MayFill,
         turns: told.turns.max(1),
         pictures: told.pictures,
+        sequences: told.sequences.max(1),
     };
     if let Some(limit) = client.max_prompt.filter(|limit| facts.prompt.low() > *limit) {
         let hint = format!("client {} may send prompts of {limit} tokens", client.name);
@@ -158,7 +159,7 @@ pub(crate) async fn plan(
 fn facts_of(app: &App, call: &Call, client: &Client, backends: &[Arc<Backend>]) -> Vec<BackendFacts> {
     let may_load = loader::may_load(app, call, client);
     let facts = |backend: &Arc<Backend>| {
-        let (load, loaded) = (app.admission.load(backend.name()), app.loaded(backend, may_load));
+        let (load, loaded) = (app.admission.load(backend.places()), app.loaded(backend, may_load));
         BackendFacts { load, loaded, ..backend.facts() }
     };
     backends.iter().map(facts).collect()

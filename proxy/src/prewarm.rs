@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use switchback_parsers::chunk::Dialect;
 use switchback_parsers::edit::Edits;
 use switchback_parsers::request::ChatRequest;
-use switchback_policies::admission::{Allowance, Ask};
+use switchback_policies::admission::{Allowance, Ask, Whose};
 use switchback_policies::affinity::Outline;
 use switchback_policies::client::Class;
 use switchback_policies::decision::{Decision, Settings, decide};
@@ -170,7 +170,7 @@ impl Prewarm {
             tokio::pin!(asked_to);
             // From now on: what was asked before was asked of another one.
             asked_to.as_mut().enable();
-            *self.at.lock() = Some(ahead.backend().name().to_owned());
+            *self.at.lock() = Some(ahead.backend().places().to_owned());
             let done = tokio::select! {
                 biased;
                 () = asked_to => false,
@@ -249,11 +249,13 @@ impl Ahead {
             return false;
         }
         let ask = Ask {
-            client: 0,
+            whose: Whose::default(),
+            account: 0,
             class: Class::Background,
             streams: false,
             allowance: Allowance::default(),
-            offers: vec![offer(&choice.candidate, &fleet[self.at], facts)],
+            waited: Duration::ZERO,
+            offers: vec![offer(backend, &choice.candidate, &fleet[self.at], facts)],
         };
         let Ok((_, permit)) = app.admission.place(ask).await else { return false };
         let written = edits::write(&call, &self.client, backend, choice, &app.config, false);

@@ -102,6 +102,12 @@ impl Outcome {
         }
     }
 
+    /// It goes on under another configuration.
+    pub(crate) fn under(&mut self, app: &Arc<App>, client: &str) {
+        self.app = app.clone();
+        client.clone_into(&mut self.client);
+    }
+
     /// An attempt failed.
     pub(crate) fn failed(&mut self, backend: &str, fault: Fault) {
         self.app.metrics.fault(backend, fault);

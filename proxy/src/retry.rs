@@ -7,6 +7,8 @@
 
 mod told;
 
+use std::sync::Arc;
+
 use switchback_policies::debt;
 use switchback_policies::failover::{self, Verdict};
 use switchback_policies::routing;
@@ -45,6 +47,17 @@ pub(crate) struct Retry<'a> {
     killed: bool,
     failures: Vec<(usize, Failure)>,
     /// How long one that is away is waited for: since the request came, or since it lost a backend.
+    patience: Instant,
+    debt: Debt,
+}
+
+/// The same between two configurations.
+pub(crate) struct Memory {
+    known: Vec<(Arc<Backend>, Spent)>,
+    failures: Vec<(Arc<Backend>, Failure)>,
+    attempts: usize,
+    above: u64,
+    killed: bool,
     patience: Instant,
     debt: Debt,
 }
@@ -96,6 +109,30 @@ impl<'a> Retry<'a> {
             patience: call.accepted + app.config.failover.loading,
             debt: Debt::default(),
         }
+    }
+
+    /// What is to be kept of it under another configuration.
+    pub(crate) fn memory(self, plan: &Plan) -> Memory {
+        let Self { attempts, above, killed, patience, debt, .. } = self;
+        let known = plan.backends.iter().cloned().zip(self.spent).collect();
+        let of = |(at, failure): (usize, Failure)| (plan.backends[at].clone(), failure);
+        let failures = self.failures.into_iter().map(of).collect();
+        Memory { known, failures, attempts, above, killed, patience, debt }
+    }
+
+    /// What happened before holds for those backends that are still what they were.
+    pub(crate) fn remembers(self, memory: Memory, plan: &Plan) -> Self {
+        let Memory { known, failures, attempts, above, killed, patience, debt } = memory;
+        let at = |backend: &Arc<Backend>| plan.backends.iter().position(|now| Arc::ptr_eq(now, backend));
+        let mut spent = self.spent;
+        for (backend, was) in &known {
+            if let Some(at) = at(backend) {
+                spent[at] = *was;
+            }
+        }
+        let failures =
+            failures.into_iter().filter_map(|(backend, failure)| Some((at(&backend)?, failure))).collect();
+        Self { spent, failures, attempts, above, killed, patience, debt, ..self }
     }
 
     /// Positions of the choices that may be tried next, the preferred one first; waits if those that are left are away, or if

@@ -11,6 +11,7 @@ use std::time::Duration;
 use moka::sync::Cache;
 use parking_lot::Mutex;
 use switchback_parsers::json::{Kind, Value};
+use switchback_policies::admission::Whose;
 use switchback_policies::affinity::{Drift, Outline};
 use switchback_policies::session::{Circle, LoopLimit, Session};
 
@@ -54,7 +55,7 @@ impl Sessions {
     /// body says nothing that stays the same over a conversation is alone with its very body.
     pub(crate) fn key(&self, call: &Call, client: &Client) -> u64 {
         let mut hasher = self.hasher.build_hasher();
-        (&client.whose, &call.endpoint.path).hash(&mut hasher);
+        (&client.whose, &client.user, &call.endpoint.path).hash(&mut hasher);
         if let Some(own) = &client.conversation {
             own.hash(&mut hasher);
             return hasher.finish();
@@ -83,8 +84,18 @@ impl Sessions {
         hasher.finish()
     }
 
-    /// The name under which a client shares places with others: by its key, else by its address, and by what it is.
-    pub(crate) fn owner(&self, client: &Client) -> u64 {
+    /// As whom a client shares places with others: by its key, else by its address, which it cannot make up; and with those
+    /// behind that by its user, else by its conversation.
+    pub(crate) fn whose(&self, client: &Client, session: u64) -> Whose {
+        let part = match &client.user {
+            Some(user) => self.hasher.hash_one((&client.name, user)),
+            None => session,
+        };
+        Whose { client: self.hasher.hash_one(&client.whose), part }
+    }
+
+    /// Whom an allowance is for: what the operator allows a client, all behind its key or address have together.
+    pub(crate) fn account(&self, client: &Client) -> u64 {
         self.hasher.hash_one((&client.name, &client.whose))
     }
 

@@ -35,5 +35,6 @@ mod requests;
 mod routing;
 mod rules;
 mod sessions;
+mod sharing;
 mod stopping;
 mod swapping;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Ask, Offer, Rules, Stall, Ticket};
+use super::{Ask, Offer, Rules, Stall, Ticket, Whose};
 use crate::client::Class;
 
 /// Part of the time that passes in which a stream is paid back what it lost: it loses a fifth of its time at most.
@@ -19,13 +19,17 @@ const UNSEEN: f64 = 1.25;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Running {
     pub(super) ticket: Ticket,
-    pub(super) client: u64,
+    pub(super) whose: Whose,
+    pub(super) account: u64,
     pub(super) backend: Arc<str>,
     class: Class,
     streams: bool,
     pub(super) tokens: u64,
+    sequences: u64,
     prefill: f64,
-    started: Duration,
+    /// Seconds that it should take.
+    pub(super) finish: f64,
+    pub(super) started: Duration,
     ends: Duration,
     /// It has not shown its first token.
     prefilling: bool,
@@ -73,12 +77,15 @@ impl Running {
     pub(super) fn new(ticket: Ticket, ask: &Ask, offer: &Offer, now: Duration) -> Self {
         Self {
             ticket,
-            client: ask.client,
+            whose: ask.whose,
+            account: ask.account,
             backend: offer.backend.clone(),
             class: ask.class,
             streams: ask.streams,
             tokens: offer.tokens,
+            sequences: offer.sequences,
             prefill: offer.prefill,
+            finish: offer.finish,
             started: now,
             ends: now + seconds(offer.finish),
             prefilling: true,
@@ -142,16 +149,23 @@ impl<'a> Beside<'a> {
         Self { running, rules, now }
     }
 
-    pub(super) fn count(&self) -> u64 {
-        self.running.len() as u64
+    /// Slots that are taken.
+    pub(super) fn slots(&self) -> u64 {
+        self.running.iter().map(|running| running.sequences).fold(0, u64::saturating_add)
     }
 
     pub(super) fn tokens(&self) -> u64 {
         self.running.iter().map(|running| running.tokens).fold(0, u64::saturating_add)
     }
 
-    pub(super) fn remaining(&self) -> impl Iterator<Item = Duration> {
-        self.running.iter().map(|running| running.remaining(self.now))
+    /// Until what takes slots there ends, and how many that frees.
+    pub(super) fn ends(&self) -> impl Iterator<Item = (Duration, u64)> {
+        let computed = self.running.iter().filter(|running| running.sequences > 0);
+        computed.map(|running| (running.remaining(self.now), running.sequences))
+    }
+
+    pub(super) fn first_end(&self) -> Duration {
+        self.ends().map(|(time, _)| time).min().unwrap_or_default()
     }
 
     fn prefilling(&self) -> impl Iterator<Item = &&'a Running> {
@@ -184,10 +198,11 @@ impl<'a> Beside<'a> {
 
     /// Whether the offer can be taken now; hard bounds first.
     pub(super) fn fits(&self, offer: &Offer) -> Result<(), Hindrance> {
-        if self.running.is_empty() {
+        let taken = self.slots();
+        if taken == 0 || offer.sequences == 0 {
             return Ok(());
         }
-        if offer.slots.is_some_and(|slots| self.count() >= slots.max(1)) {
+        if offer.slots.is_some_and(|slots| taken.saturating_add(offer.sequences) > slots.max(1)) {
             return Err(Hindrance::Slots);
         }
         if offer.pool.is_some_and(|pool| self.tokens().saturating_add(offer.tokens) > pool) {

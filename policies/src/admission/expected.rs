@@ -10,6 +10,9 @@ use super::backend::{Beside, Running};
 use super::queue::Waiter;
 use super::{Offer, Rules};
 
+/// Slots of one request that are looked at.
+const MOST: usize = 1024;
+
 /// One backend as it will be.
 struct Lane {
     /// When each slot is free, seconds from now; empty: no bound.
@@ -22,7 +25,10 @@ struct Lane {
 
 impl Lane {
     fn of(offer: &Offer, beside: &Beside<'_>) -> Self {
-        let mut ends: Vec<f64> = beside.remaining().map(|time| time.as_secs_f64()).collect();
+        let freed = beside.ends().flat_map(|(time, slots)| {
+            std::iter::repeat_n(time.as_secs_f64(), usize::try_from(slots).unwrap_or(usize::MAX).min(MOST))
+        });
+        let mut ends: Vec<f64> = freed.collect();
         ends.sort_by(f64::total_cmp);
         let first_end = ends.first().copied().unwrap_or(0.0);
         let slots = offer.slots.map_or_else(Vec::new, |slots| {
@@ -30,14 +36,32 @@ impl Lane {
             // More may run than there are slots by now: those that end first free none.
             let free = slots.saturating_sub(ends.len());
             let busy = ends.split_off(ends.len().saturating_sub(slots));
-            std::iter::repeat_n(0.0, free).chain(busy).collect()
+            std::iter::repeat_n(0.0, free).chain(busy).collect::<Vec<f64>>()
         });
         Self { slots, prefill: beside.prefill_remaining(), first_end }
     }
 
-    fn earliest(&self) -> Option<usize> {
-        (0..self.slots.len()).min_by(|one, other| self.slots[*one].total_cmp(&self.slots[*other]))
+    /// When as many slots are free as the offer takes.
+    fn free(&self, offer: &Offer) -> f64 {
+        self.taken_by(offer).checked_sub(1).map_or(0.0, |last| self.slots[last])
     }
+
+    fn taken_by(&self, offer: &Offer) -> usize {
+        usize::try_from(offer.sequences).unwrap_or(usize::MAX).min(self.slots.len())
+    }
+
+    /// The offer takes them until then.
+    fn take(&mut self, offer: &Offer, until: f64) {
+        let taken = self.taken_by(offer);
+        self.slots[..taken].fill(until);
+        self.slots.sort_by(f64::total_cmp);
+    }
+}
+
+/// Until a client that may run so many at once may run one more.
+fn own_turn(lane: &[f64], most: u64) -> f64 {
+    let most = usize::try_from(most.max(1)).unwrap_or(usize::MAX);
+    lane.len().checked_sub(most).map_or(0.0, |at| lane[at])
 }
 
 /// When the last of `waiters`, who stand in the order of the queue, is expected to start.
@@ -48,13 +72,25 @@ pub(super) fn wait<'a>(
     now: Duration,
 ) -> Duration {
     let mut lanes: BTreeMap<&str, Lane> = BTreeMap::new();
+    // When what a client has running ends, where it may have only so many, in order.
+    let mut own: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     let mut last = 0.0;
     for waiter in waiters {
+        let account = waiter.ask.account;
+        let least = waiter.ask.allowance.running.map_or(0.0, |most| {
+            let lane = own.entry(account).or_insert_with(|| {
+                let of_it = running.iter().filter(|running| running.account == account);
+                let mut ends: Vec<f64> = of_it.map(|running| running.remaining(now).as_secs_f64()).collect();
+                ends.sort_by(f64::total_cmp);
+                ends
+            });
+            own_turn(lane, most)
+        });
         let mut best: Option<(f64, &Offer)> = None;
         for offer in &waiter.ask.offers {
             let beside = Beside::of(&offer.backend, running, rules, now);
             let lane = lanes.entry(&offer.backend).or_insert_with(|| Lane::of(offer, &beside));
-            let mut start = lane.earliest().map_or(0.0, |slot| lane.slots[slot]);
+            let mut start = lane.free(offer).max(least);
             if offer.is_large(rules) {
                 start = start.max(lane.prefill);
             }
@@ -69,12 +105,14 @@ pub(super) fn wait<'a>(
         }
         let Some((start, offer)) = best else { continue };
         if let Some(lane) = lanes.get_mut(&*offer.backend) {
-            if let Some(slot) = lane.earliest() {
-                lane.slots[slot] = start + offer.finish;
-            }
+            lane.take(offer, start + offer.finish);
             if offer.is_large(rules) {
                 lane.prefill = start + offer.prefill;
             }
+        }
+        if let Some(lane) = own.get_mut(&account) {
+            lane.push(start + offer.finish);
+            lane.sort_by(f64::total_cmp);
         }
         last = start;
     }

@@ -2,15 +2,15 @@
 //!
 //! After every event whoever can go goes, in the queue's order. A request may be overtaken by one that takes another place
 //! than it waits for, but once it has waited for `large_prefill_wait` nobody takes what it waits for. It leaves a backend
-//! that it prefers for another only if that ends sooner.
+//! that it prefers for another only if that ends sooner, or if somebody would be refused otherwise.
 
 use std::time::Duration;
 
+use super::accounts::Accounts;
 use super::backend::{Beside, Hindrance, Running, charge, seconds};
-use super::expected;
-use super::queue::{Shares, Waiter};
-use super::{Answer, Ask, Event, Grant, Offer, Refusal, Rules, Stall, Ticket, Why};
-use crate::client::Class;
+use super::queue::{Waiter, crowded_out, order};
+use super::turns::Turns;
+use super::{Answer, Ask, Event, Grant, Offer, Refusal, Rules, Stall, Ticket, Why, expected};
 use crate::facts::Load;
 
 /// To be taken before one that is preferred, a backend must end sooner by a quarter and by a second: as in routing, guesses
@@ -22,9 +22,9 @@ const BETTER: (f64, f64) = (0.75, 1.0);
 pub struct Gate {
     rules: Rules,
     running: Vec<Running>,
-    /// In the order of arrival.
     waiting: Vec<Waiter>,
-    shares: Shares,
+    turns: Turns,
+    accounts: Accounts,
 }
 
 /// A waiter that can go.
@@ -54,7 +54,8 @@ impl Gate {
             Event::Asks(ticket, ask) => {
                 if let Some(waiter) = self.waiting.iter_mut().find(|waiter| waiter.ticket == ticket) {
                     // Whose it is does not change.
-                    waiter.ask = Ask { client: waiter.ask.client, ..ask };
+                    let Ask { whose, account, allowance, .. } = waiter.ask;
+                    waiter.ask = Ask { whose, account, allowance, ..ask };
                     self.admit_all(now, &mut answers);
                 }
             }
@@ -62,9 +63,9 @@ impl Gate {
                 self.first_token(ticket, now);
                 self.admit_all(now, &mut answers);
             }
-            Event::Leaves(ticket) => {
+            Event::Leaves(ticket, used) => {
                 self.first_token(ticket, now);
-                self.leaves(ticket, now);
+                self.leaves(ticket, used, now);
                 self.admit_all(now, &mut answers);
             }
             Event::Time => self.admit_all(now, &mut answers),
@@ -87,7 +88,7 @@ impl Gate {
                 since(rules.large_prefill_wait),
                 since(rules.queue_timeout / 2),
                 since(rules.queue_timeout),
-                now + self.shares.until_tokens(&waiter.ask, now),
+                now + self.accounts.until_tokens(&waiter.ask, now),
             ];
             offers.chain(own)
         });
@@ -99,16 +100,16 @@ impl Gate {
     pub fn load(&self, backend: &str, now: Duration) -> Load {
         let beside = Beside::of(backend, &self.running, &self.rules, now);
         Load {
-            running: beside.count(),
+            running: beside.slots(),
             resident: beside.tokens(),
-            first_ends_in: beside.remaining().min().unwrap_or_default().as_secs_f64(),
+            first_ends_in: beside.first_end().as_secs_f64(),
         }
     }
 
     /// How many stand before a request that waits, and how long it is expected to wait still.
     #[must_use]
     pub fn place_in_queue(&self, ticket: Ticket, now: Duration) -> Option<(usize, Duration)> {
-        let order = self.order(now);
+        let order = order(&self.waiting, &self.turns, &self.rules, now);
         let position = order.iter().position(|at| self.waiting[*at].ticket == ticket)?;
         let before = order.iter().take(position + 1).map(|at| &self.waiting[*at]);
         Some((position, expected::wait(before, &self.running, &self.rules, now)))
@@ -121,58 +122,47 @@ impl Gate {
     }
 
     fn arrives(&mut self, ticket: Ticket, ask: Ask, now: Duration, answers: &mut Vec<(Ticket, Answer)>) {
-        if let (false, Some(_)) = (self.rules.enabled, ask.offers.first()) {
-            let grant = Grant { offer: 0, waited: Duration::ZERO, broken: None };
-            self.start(ticket, &ask, grant, now);
-            return answers.push((ticket, Ok(grant)));
-        }
-        self.shares.waits(&ask);
-        self.waiting.push(Waiter { ticket, ask, since: now });
+        self.turns.waits(ask.whose, now);
+        self.accounts.waits(&ask);
+        self.waiting.push(Waiter::new(ticket, ask, now));
         self.admit_all(now, answers);
         let Some(waiter) = self.waiting.iter().find(|waiter| waiter.ticket == ticket) else { return };
-        let class = waiter.ask.class;
-        let tokens_in = self.shares.until_tokens(&waiter.ask, now);
-        let expected = self.place_in_queue(ticket, now).map_or(Duration::ZERO, |(_, expected)| expected);
-        let why = if waiter.ask.offers.is_empty() {
-            Some(Why::WaitTooLong)
-        } else if tokens_in > self.rules.queue_timeout {
-            Some(Why::BudgetSpent)
-        } else if expected > self.rules.queue_timeout {
-            Some(Why::WaitTooLong)
-        } else if self.waiting.len() > self.rules.queue {
-            match self.displaced_by(class) {
-                Some(other) => {
-                    let expected = self.place_in_queue(other, now).map_or(expected, |(_, time)| time);
-                    self.refuse(other, Why::Displaced, expected, now, answers);
-                    None
-                }
-                None => Some(Why::QueueFull),
-            }
-        } else {
-            None
-        };
-        if let Some(why) = why {
-            self.refuse(ticket, why, expected.max(tokens_in), now, answers);
+        let rules = &self.rules;
+        // Who has waited already has its bound, and a guess does not end that.
+        let is_new = waiter.ask.waited.is_zero();
+        let tokens_in = self.accounts.until_tokens_at_best(&waiter.ask, now);
+        let expected = self.expected(ticket, now);
+        if waiter.ask.offers.is_empty() || (is_new && expected > rules.queue_timeout) {
+            self.refuse(ticket, Why::WaitTooLong, now, answers);
+        } else if is_new && tokens_in > rules.queue_timeout {
+            self.refuse(ticket, Why::BudgetSpent, now, answers);
+        } else if self.waiting.len() > rules.queue
+            && let Some(at) = crowded_out(&self.waiting, &self.turns)
+        {
+            let other = self.waiting[at].ticket;
+            let why = if other == ticket { Why::QueueFull } else { Why::Displaced };
+            self.refuse(other, why, now, answers);
         }
     }
 
-    /// The latest of those that nobody waits for, if somebody waits for the newcomer.
-    fn displaced_by(&self, class: Class) -> Option<Ticket> {
-        let background = |waiter: &&Waiter| waiter.ask.class == Class::Background;
-        let last = || self.waiting.iter().rev().find(background).map(|waiter| waiter.ticket);
-        (class != Class::Background).then(last).flatten()
+    /// How long it is expected to wait still.
+    fn expected(&self, ticket: Ticket, now: Duration) -> Duration {
+        self.place_in_queue(ticket, now).map_or(Duration::ZERO, |(_, expected)| expected)
     }
 
-    fn refuse(
-        &mut self,
-        ticket: Ticket,
-        why: Why,
-        expected: Duration,
-        now: Duration,
-        answers: &mut Vec<(Ticket, Answer)>,
-    ) {
-        self.leaves(ticket, now);
-        answers.push((ticket, Err(Refusal { why, expected, waiting: self.waiting.len() })));
+    /// Refuses a request that waits, unless there is a place that it would rather not have taken.
+    fn refuse(&mut self, ticket: Ticket, why: Why, now: Duration, answers: &mut Vec<(Ticket, Answer)>) {
+        match self.next(Some(ticket), now) {
+            Some(next) if self.waiting[next.at].ticket == ticket => self.admit(&next, now, answers),
+            _ => {
+                let ask =
+                    self.waiting.iter().find(|waiter| waiter.ticket == ticket).map(|waiter| &waiter.ask);
+                let tokens = ask.map_or(Duration::ZERO, |ask| self.accounts.until_tokens_at_best(ask, now));
+                let expected = self.expected(ticket, now).max(tokens);
+                self.leaves(ticket, 0, now);
+                answers.push((ticket, Err(Refusal { why, expected, waiting: self.waiting.len() })));
+            }
+        }
     }
 
     /// A prefill is over. What a large one cost its neighbours is paid back from now on, not while it ran.
@@ -186,79 +176,66 @@ impl Gate {
         }
     }
 
-    fn leaves(&mut self, ticket: Ticket, now: Duration) {
+    fn leaves(&mut self, ticket: Ticket, used: u64, now: Duration) {
         if let Some(at) = self.waiting.iter().position(|waiter| waiter.ticket == ticket) {
             let waiter = self.waiting.remove(at);
-            self.shares.waits_no_more(waiter.ask.client, now);
+            self.waits_no_more(&waiter.ask, now);
         }
         if let Some(at) = self.running.iter().position(|running| running.ticket == ticket) {
             let running = self.running.swap_remove(at);
-            self.shares.ends(running.client, now);
+            self.turns.ends(running.whose, running.started, running.finish, now);
+            self.accounts.ends(running.account, running.tokens, used, now);
         }
+    }
+
+    fn waits_no_more(&mut self, ask: &Ask, now: Duration) {
+        self.turns.waits_no_more(ask.whose, now);
+        self.accounts.waits_no_more(ask, now);
     }
 
     fn admit_all(&mut self, now: Duration, answers: &mut Vec<(Ticket, Answer)>) {
-        if !self.rules.enabled {
-            // It was switched off while they waited.
-            for waiter in std::mem::take(&mut self.waiting) {
-                let grant = Grant { offer: 0, waited: waiter.waited(now), broken: None };
-                self.start(waiter.ticket, &waiter.ask, grant, now);
-                self.shares.waits_no_more(waiter.ask.client, now);
-                answers.push((waiter.ticket, Ok(grant)));
+        loop {
+            while let Some(next) = self.next(None, now) {
+                self.admit(&next, now, answers);
             }
-            return;
-        }
-        while let Some(Next { at, grant }) = self.next(now) {
-            let waiter = self.waiting.remove(at);
-            self.start(waiter.ticket, &waiter.ask, grant, now);
-            self.shares.waits_no_more(waiter.ask.client, now);
-            answers.push((waiter.ticket, Ok(grant)));
-        }
-        let late: Vec<Ticket> = self
-            .waiting
-            .iter()
-            .filter(|waiter| waiter.waited(now) >= self.rules.queue_timeout)
-            .map(|waiter| waiter.ticket)
-            .collect();
-        for ticket in late {
-            let budget = self.waiting.iter().find(|waiter| waiter.ticket == ticket);
-            let budget = budget.map_or(Duration::ZERO, |waiter| self.shares.until_tokens(&waiter.ask, now));
-            let why = if budget.is_zero() { Why::TimedOut } else { Why::BudgetSpent };
-            let expected = self.place_in_queue(ticket, now).map_or(budget, |(_, time)| time.max(budget));
-            self.refuse(ticket, why, expected, now, answers);
+            let late = self.waiting.iter().find(|waiter| waiter.waited(now) >= self.rules.queue_timeout);
+            let Some(waiter) = late else { return };
+            let tokens_in = self.accounts.until_tokens_at_best(&waiter.ask, now);
+            let why = if tokens_in.is_zero() { Why::TimedOut } else { Why::BudgetSpent };
+            self.refuse(waiter.ticket, why, now, answers);
         }
     }
 
-    fn start(&mut self, ticket: Ticket, ask: &Ask, grant: Grant, now: Duration) {
-        let Some(offer) = ask.offers.get(grant.offer) else { return };
-        charge(&mut self.running, None, &offer.backend, offer.prefill, &self.rules, now);
-        self.running.push(Running::new(ticket, ask, offer, now));
-        self.shares.starts(ask, offer.finish, offer.tokens, now);
+    fn admit(&mut self, next: &Next, now: Duration, answers: &mut Vec<(Ticket, Answer)>) {
+        let Next { at, grant } = *next;
+        let Waiter { ticket, ask, .. } = self.waiting.remove(at);
+        if let Some(offer) = ask.offers.get(grant.offer) {
+            charge(&mut self.running, None, &offer.backend, offer.prefill, &self.rules, now);
+            self.running.push(Running::new(ticket, &ask, offer, now));
+            self.turns.starts(ask.whose, offer.finish, now);
+            self.accounts.starts(&ask, offer.tokens);
+        }
+        self.waits_no_more(&ask, now);
+        answers.push((ticket, Ok(grant)));
     }
 
-    /// Positions of those that wait, the next one first.
-    fn order(&self, now: Duration) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.waiting.len()).collect();
-        let key = |at: &usize| {
-            let waiter = &self.waiting[*at];
-            (waiter.rank(&self.rules, now), self.shares.turn(waiter.ask.client))
-        };
-        order.sort_by(|one, other| {
-            let ((rank, turn), (other_rank, other_turn)) = (key(one), key(other));
-            rank.cmp(&other_rank).then(turn.total_cmp(&other_turn)).then(one.cmp(other))
-        });
-        order
-    }
-
-    fn next(&self, now: Duration) -> Option<Next> {
+    /// Who goes now, in the queue's order; `rather`: one that takes any place now rather than wait for a better one.
+    fn next(&self, rather: Option<Ticket>, now: Duration) -> Option<Next> {
+        if !self.rules.enabled {
+            let at = self.waiting.iter().position(|waiter| !waiter.ask.offers.is_empty())?;
+            let grant = Grant { offer: 0, waited: self.waiting[at].waited(now), broken: None };
+            return Some(Next { at, grant });
+        }
         let mut kept: Vec<&str> = Vec::new();
-        for at in self.order(now) {
+        for at in order(&self.waiting, &self.turns, &self.rules, now) {
             let waiter = &self.waiting[at];
             let ask = &waiter.ask;
-            if !self.shares.may_run_one_more(ask) || !self.shares.until_tokens(ask, now).is_zero() {
+            if !self.accounts.may_run_one_more(ask) || !self.accounts.until_tokens(ask, now).is_zero() {
                 continue;
             }
-            if let Some(grant) = self.choose(waiter, &kept, now) {
+            // In a queue that is too full somebody would be refused while a place is free.
+            let may_hold_out = rather != Some(waiter.ticket) && self.waiting.len() <= self.rules.queue;
+            if let Some(grant) = self.choose(waiter, &kept, may_hold_out, now) {
                 return Some(Next { at, grant });
             }
             if waiter.waited(now) >= self.rules.large_prefill_wait {
@@ -275,7 +252,7 @@ impl Gate {
     }
 
     /// The offer that a waiter takes now. `kept`: backends where others wait for what is free.
-    fn choose(&self, waiter: &Waiter, kept: &[&str], now: Duration) -> Option<Grant> {
+    fn choose(&self, waiter: &Waiter, kept: &[&str], may_hold_out: bool, now: Duration) -> Option<Grant> {
         let (ask, waited, rules) = (&waiter.ask, waiter.waited(now), &self.rules);
         let mut best: Option<(f64, usize, Option<Stall>)> = None;
         // The soonest end on a backend that is preferred to the best free one, and not free.
@@ -292,9 +269,7 @@ impl Gate {
                 Err(hindrance) => {
                     if best.is_none() {
                         let wait = match hindrance {
-                            Hindrance::Slots | Hindrance::Pool => {
-                                beside.remaining().min().unwrap_or_default()
-                            }
+                            Hindrance::Slots | Hindrance::Pool => beside.first_end(),
                             // That time is in the cost already.
                             Hindrance::LargePrefill | Hindrance::SmallPrefills => Duration::ZERO,
                             Hindrance::Victims(_) => {
@@ -313,7 +288,7 @@ impl Gate {
             }
         }
         let (cost, offer, broken) = best?;
-        let holds_out = after_waiting < cost && waited < rules.large_prefill_wait;
+        let holds_out = may_hold_out && after_waiting < cost && waited < rules.large_prefill_wait;
         (!holds_out).then_some(Grant { offer, waited, broken })
     }
 }

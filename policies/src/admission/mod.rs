@@ -8,10 +8,12 @@
 //! all of it is plain data, so several proxies could feed one gate. It must never exceed a place, forget one, or let
 //! anybody wait beyond the bound.
 
+mod accounts;
 mod backend;
 mod expected;
 mod gate;
 mod queue;
+mod turns;
 
 use std::fmt;
 use std::sync::Arc;
@@ -73,6 +75,8 @@ pub struct Offer {
     pub pool: Option<u64>,
     /// Tokens that the request holds there to its end: prompt and expected output.
     pub tokens: u64,
+    /// Slots that it takes: one for each answer that it asks for; none if nothing is computed for it.
+    pub sequences: u64,
     /// Seconds that one piece of a long prompt takes there, if its engine reads those in pieces: so long, and not until the
     /// prompt's end, a short one waits beside it.
     pub piece: Option<f64>,
@@ -82,11 +86,22 @@ pub struct Offer {
     pub finish: f64,
 }
 
+/// Whose a request is. Clients of a class share fairly, and then those behind one of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Whose {
+    /// What a client cannot make up: its key, or its address.
+    pub client: u64,
+    /// What it says of itself: its user, or its conversation.
+    pub part: u64,
+}
+
 /// A request for a place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ask {
-    /// Whose it is: clients share a class fairly.
-    pub client: u64,
+    /// Whose it is.
+    pub whose: Whose,
+    /// Whom its allowance is for: they have it together.
+    pub account: u64,
     /// Who waits for it.
     pub class: Class,
     /// Its tokens are seen one by one, so a stall is seen, and so is the first token. Without that, its prefill counts as
@@ -94,6 +109,8 @@ pub struct Ask {
     pub streams: bool,
     /// What its client may have at once.
     pub allowance: Allowance,
+    /// How long it has waited for other places before: the bounds hold for all its waiting together.
+    pub waited: Duration,
     /// The backends that will do, the preferred one first. Without any it is refused.
     pub offers: Vec<Offer>,
 }
@@ -108,8 +125,9 @@ pub enum Event {
     Asks(Ticket, Ask),
     /// The backend's first token: its prefill place is free.
     FirstToken(Ticket),
-    /// It has ended, failed or been given up, waiting or running: all that it holds is free.
-    Leaves(Ticket),
+    /// It has ended, failed or been given up, waiting or running: all that it holds is free. The tokens that it has used are its
+    /// client's, whatever was reserved.
+    Leaves(Ticket, u64),
     /// Time has passed.
     Time,
 }
@@ -122,7 +140,7 @@ pub type Answer = Result<Grant, Refusal>;
 pub struct Grant {
     /// Which of the offers.
     pub offer: usize,
-    /// How long it waited.
+    /// How long it waited, with what it had waited before.
     pub waited: Duration,
     /// It was admitted although live streams lose more than they may.
     pub broken: Option<Stall>,
@@ -166,9 +184,9 @@ pub struct Refusal {
 /// Why there is no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// As many wait as may.
+    /// As many wait as may, and nobody has more of those places than its client.
     QueueFull,
-    /// A request that somebody waits for took its place in the queue.
+    /// One of a client that has fewer of them took its place in the queue, or one that somebody waits for.
     Displaced,
     /// It would wait longer than it may.
     WaitTooLong,

@@ -6,11 +6,12 @@ mod claims;
 mod every_order;
 mod properties;
 mod queueing;
+mod sharing;
 
 use std::time::Duration;
 
 use switchback_policies::admission::{
-    Allowance, Answer, Ask, Event, Gate, Grant, Offer, Refusal, Rules, Ticket,
+    Allowance, Answer, Ask, Event, Gate, Grant, Offer, Refusal, Rules, Ticket, Whose,
 };
 use switchback_policies::client::Class;
 
@@ -65,7 +66,7 @@ impl Desk {
     }
 
     pub(crate) fn leaves(&mut self, ticket: Ticket) {
-        self.apply(Event::Leaves(ticket));
+        self.apply(Event::Leaves(ticket, 0));
     }
 
     pub(crate) fn answer(&self, ticket: Ticket) -> Option<&Answer> {
@@ -98,7 +99,16 @@ impl Desk {
 
 /// A place on a backend without bounds, for a prompt that takes so many seconds to read and as many in all as given.
 pub(crate) fn on(backend: &str, prefill: f64, finish: f64) -> Offer {
-    Offer { backend: backend.into(), slots: None, pool: None, tokens: 1000, piece: None, prefill, finish }
+    Offer {
+        backend: backend.into(),
+        slots: None,
+        pool: None,
+        tokens: 1000,
+        sequences: 1,
+        piece: None,
+        prefill,
+        finish,
+    }
 }
 
 /// The same where so many run at once.
@@ -107,7 +117,15 @@ pub(crate) fn slotted(backend: &str, slots: u64, prefill: f64, finish: f64) -> O
 }
 
 pub(crate) fn ask(client: u64, class: Class, offer: Offer) -> Ask {
-    Ask { client, class, streams: true, allowance: Allowance::default(), offers: vec![offer] }
+    Ask {
+        whose: Whose { client, part: 0 },
+        account: client,
+        class,
+        streams: true,
+        allowance: Allowance::default(),
+        waited: Duration::ZERO,
+        offers: vec![offer],
+    }
 }
 
 pub(crate) fn chat(offer: Offer) -> Ask {

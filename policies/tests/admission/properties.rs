@@ -133,13 +133,14 @@ proptest! {
         for (client, cost) in costs {
             waiting.insert(desk.asks(ask(client, Class::Agent, slotted("one", 1, 0.1, cost))), (client, cost));
         }
-        let mut served = [0.0_f64; 3];
+        let (mut served, mut takes) = ([0.0_f64; 3], 5.0);
         let most = waiting.values().map(|(_, cost)| *cost).fold(0.0, f64::max);
         while waiting.values().map(|(client, _)| client).collect::<std::collections::BTreeSet<_>>().len() == 3 {
+            desk.until(desk.now + takes);
             desk.leaves(running);
             running = *desk.admitted().last().expect("somebody is next");
             let (client, cost) = waiting.remove(&running).expect("it waited");
-            served[client as usize] += cost;
+            (served[client as usize], takes) = (served[client as usize] + cost, cost);
             let (least, largest) = (served.iter().copied().fold(f64::MAX, f64::min), served.iter().copied().fold(0.0, f64::max));
             prop_assert!(largest - least <= 2.0 * most, "{served:?}");
         }

@@ -121,6 +121,7 @@ fn clients_of_a_class_take_turns_however_many_requests_one_has() {
     let few: Vec<Ticket> = (0..2).map(|_| desk.asks(ask(8, Class::Agent, one()))).collect();
     let mut running = first;
     for expected in [many[0], few[0], many[1], few[1], many[2], many[3]] {
+        desk.until(desk.now + 10.0);
         desk.leaves(running);
         desk.grant(expected);
         running = expected;
@@ -141,26 +142,50 @@ fn a_client_has_no_more_running_than_it_may_and_others_pass() {
     desk.grant(second);
 }
 
+/// A request of a client that has a thousand tokens within so many seconds.
+fn costs(client: u64, tokens: u64, within: u64) -> Ask {
+    let allowance = Allowance { running: None, tokens: Some((1000, Duration::from_secs(within))) };
+    Ask { allowance, ..ask(client, Class::Agent, Offer { tokens, ..on("dual", 0.1, 1.0) }) }
+}
+
 #[test]
 fn a_spent_token_budget_refills_with_time_and_tells_how_long_that_takes() {
     let mut desk = Desk::new(Rules::default());
-    let budget = |within| Allowance { running: None, tokens: Some((1000, Duration::from_secs(within))) };
-    let costs = |client, tokens, within| Ask {
-        allowance: budget(within),
-        ..ask(client, Class::Agent, Offer { tokens, ..on("dual", 0.1, 1.0) })
-    };
     let large = desk.asks(costs(1, 2000, 60));
-    desk.grant(large);
-    desk.leaves(large);
+    desk.apply(Event::Leaves(large, 2000));
     let waits = desk.asks(costs(1, 100, 60));
     desk.until(59.0);
     assert!(desk.waits(waits));
     desk.until(60.0);
     desk.grant(waits);
-    desk.asks(costs(2, 2000, 3600));
+    let large = desk.asks(costs(2, 2000, 3600));
+    desk.apply(Event::Leaves(large, 2000));
     let refused = desk.asks(costs(2, 100, 3600));
     let refusal = desk.refusal(refused);
     assert_eq!((refusal.why, refusal.expected), (Why::BudgetSpent, Duration::from_secs(3600)));
+}
+
+#[test]
+fn a_budget_is_settled_with_what_was_used_and_reserved_until_then() {
+    let mut desk = Desk::new(Rules::default());
+    let large = desk.asks(costs(1, 5000, 3600));
+    let waits = desk.asks(costs(1, 5000, 3600));
+    assert!(desk.waits(waits), "what is reserved may still be used, or not: nobody is refused for it");
+    desk.until(10.0);
+    desk.apply(Event::Leaves(large, 150));
+    desk.grant(waits);
+    // Cut off, and nothing of it used.
+    desk.apply(Event::Leaves(waits, 0));
+    for _ in 0..5 {
+        let next = desk.asks(costs(1, 5000, 3600));
+        desk.grant(next);
+        desk.apply(Event::Leaves(next, 150));
+    }
+    let last = desk.asks(costs(1, 5000, 3600));
+    desk.grant(last);
+    desk.apply(Event::Leaves(last, 1000));
+    let refused = desk.asks(costs(1, 10, 3600));
+    assert_eq!(desk.refusal(refused).why, Why::BudgetSpent);
 }
 
 #[test]
@@ -192,19 +217,73 @@ fn the_expected_wait_is_true_and_one_beyond_the_bound_is_refused_at_entry() {
 }
 
 #[test]
-fn in_a_full_queue_what_nobody_waits_for_gives_way() {
-    let mut desk = Desk::new(Rules { queue: 2, ..Rules::default() });
-    let one = || slotted("one", 1, 1.0, 10.0);
-    desk.asks(agent(one()));
-    let waits = desk.asks(agent(one()));
-    let title = desk.asks(ask(5, Class::Background, one()));
-    let human = desk.asks(chat(one()));
-    assert!(desk.waits(human) && desk.waits(waits));
-    assert_eq!(desk.refusal(title).why, Why::Displaced);
-    let too_many = desk.asks(chat(one()));
-    assert_eq!(desk.refusal(too_many).why, Why::QueueFull);
-    let tags = desk.asks(ask(5, Class::Background, one()));
-    assert_eq!(desk.refusal(tags).why, Why::QueueFull);
+fn the_bound_holds_for_all_waiting_of_a_request_together() {
+    let (mut desk, _) = busy();
+    desk.until(120.0);
+    let again = desk.asks(Ask { waited: Duration::from_secs(100), ..agent(slotted("one", 1, 1.0, 10.0)) });
+    desk.until(199.0);
+    assert!(desk.waits(again));
+    desk.until(200.0);
+    assert_eq!(desk.refusal(again).why, Why::TimedOut);
+    // Who has no time left takes a place that is free, and waits for none.
+    let late = Duration::from_secs(180);
+    let free = desk.asks(Ask { waited: late, ..agent(slotted("two", 1, 1.0, 10.0)) });
+    assert_eq!(desk.grant(free).waited, late);
+    let refused = desk.asks(Ask { waited: late, ..agent(slotted("two", 1, 1.0, 10.0)) });
+    desk.refusal(refused);
+}
+
+#[test]
+fn who_has_waited_before_keeps_its_turn() {
+    let (mut desk, first) = busy();
+    desk.until(50.0);
+    let newcomer = desk.asks(agent(slotted("one", 1, 1.0, 10.0)));
+    let again = Ask { waited: Duration::from_secs(30), ..agent(slotted("one", 1, 1.0, 10.0)) };
+    let again = desk.asks(again);
+    desk.leaves(first);
+    desk.grant(again);
+    assert!(desk.waits(newcomer));
+}
+
+#[test]
+fn several_answers_to_one_request_take_as_many_slots_and_a_count_none() {
+    let mut desk = Desk::new(Rules::default());
+    let of = |sequences| agent(Offer { sequences, ..slotted("one", 4, 0.1, 10.0) });
+    let three = desk.asks(of(3));
+    desk.grant(three);
+    let two = desk.asks(of(2));
+    assert!(desk.waits(two));
+    assert_eq!(desk.gate.place_in_queue(two, desk.time()), Some((0, Duration::from_secs(10))));
+    let one = desk.asks(of(1));
+    desk.grant(one);
+    let count = desk.asks(of(0));
+    desk.grant(count);
+    assert_eq!(desk.gate.load("one", desk.time()).running, 4);
+    desk.leaves(three);
+    desk.grant(two);
+    desk.leaves(one);
+    desk.leaves(two);
+    let more_than_there_are = desk.asks(of(9));
+    desk.grant(more_than_there_are);
+    let one = desk.asks(of(1));
+    assert!(desk.waits(one));
+}
+
+#[test]
+fn the_expected_wait_knows_what_a_client_may_have_at_once_and_who_takes_turns() {
+    let mut desk = Desk::new(Rules::default());
+    let one = || slotted("many", 8, 0.1, 10.0);
+    let allowance = Allowance { running: Some(1), tokens: None };
+    let limited: Vec<Ticket> =
+        (0..4).map(|_| desk.asks(Ask { allowance, ..ask(1, Class::Agent, one()) })).collect();
+    let wait = |desk: &Desk, ticket| desk.gate.place_in_queue(ticket, desk.time()).expect("it waits").1;
+    assert_eq!(wait(&desk, limited[3]), Duration::from_secs(30));
+    let (mut desk, _) = busy();
+    let of = |client| ask(client, Class::Agent, slotted("one", 1, 1.0, 10.0));
+    let many: Vec<Ticket> = (0..3).map(|_| desk.asks(of(7))).collect();
+    let few = desk.asks(of(8));
+    assert_eq!(wait(&desk, few), Duration::from_secs(20), "it goes after the first of the other one");
+    assert_eq!(wait(&desk, many[2]), Duration::from_secs(40));
 }
 
 #[test]

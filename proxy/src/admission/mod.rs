@@ -9,7 +9,7 @@ mod ask;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::watched::Watched;
 
-pub(crate) use self::ask::{admit, offer};
+pub(crate) use self::ask::{Asking, admit, offer};
 
 /// Where requests wait. Shared by all configurations: a reload changes its rules and frees nobody's place.
 #[derive(Debug)]
@@ -84,7 +84,12 @@ impl WaitingRoom {
             ticket
         };
         // From here on, whatever becomes of it, the ticket is given back.
-        let permit = Permit { room: self.clone(), ticket, prefilling: AtomicBool::new(false) };
+        let permit = Permit {
+            room: self.clone(),
+            ticket,
+            prefilling: AtomicBool::new(false),
+            used: AtomicU64::new(0),
+        };
         self.apply(Event::Arrives(ticket, ask));
         Waiting { told, permit }
     }
@@ -98,7 +103,7 @@ impl WaitingRoom {
     fn apply(&self, event: Event) {
         let now = self.opened.elapsed();
         let mut inner = self.inner.lock();
-        if let Event::Leaves(ticket) = event {
+        if let Event::Leaves(ticket, _) = event {
             inner.waiting.remove(&ticket);
         }
         for (ticket, answer) in inner.gate.apply(event, now) {
@@ -177,6 +182,8 @@ pub(crate) struct Permit {
     room: Arc<WaitingRoom>,
     ticket: Ticket,
     prefilling: AtomicBool,
+    /// Tokens that it has used.
+    used: AtomicU64,
 }
 
 impl Permit {
@@ -185,6 +192,16 @@ impl Permit {
         if self.prefilling.swap(false, Ordering::Relaxed) {
             self.room.apply(Event::FirstToken(self.ticket));
         }
+    }
+
+    /// So many tokens are used, as far as is known now: what its client is charged when it leaves.
+    pub(crate) fn uses(&self, tokens: u64) {
+        self.used.store(tokens, Ordering::Relaxed);
+    }
+
+    /// One more token has come.
+    pub(crate) fn uses_one_more(&self) {
+        self.used.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -198,7 +215,7 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.room.apply(Event::Leaves(self.ticket));
+        self.room.apply(Event::Leaves(self.ticket, self.used.load(Ordering::Relaxed)));
         self.room.left.notify_one();
     }
 }
@@ -209,7 +226,7 @@ mod every_order;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use switchback_policies::admission::{Allowance, Offer};
+    use switchback_policies::admission::{Allowance, Offer, Whose};
     use switchback_policies::client::Class;
 
     pub(super) fn ask(slots: u64, prefill: f64) -> Ask {
@@ -218,15 +235,18 @@ mod tests {
             slots: Some(slots),
             pool: None,
             tokens: 1000,
+            sequences: 1,
             piece: None,
             prefill,
             finish: prefill + 10.0,
         };
         Ask {
-            client: 1,
+            whose: Whose::default(),
+            account: 1,
             class: Class::Interactive,
             streams: true,
             allowance: Allowance::default(),
+            waited: Duration::ZERO,
             offers: vec![offer],
         }
     }

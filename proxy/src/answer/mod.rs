@@ -134,10 +134,12 @@ fn plain_headers() -> HeaderMap {
     HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))])
 }
 
-/// The name of the backend and what was changed as comments, for a head that went out before they were known.
+/// The name of the backend, why it is that one and what was changed as comments, for a head that went out before they were known.
 fn decided(head: &Head) -> Bytes {
     let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
-    let mut comments = format!(": backend {}\n", header("x-switchback-backend").unwrap_or("unknown"));
+    let reason = header("x-switchback-reason").map(|reason| format!(": reason {reason}\n"));
+    let mut comments = reason.unwrap_or_default();
+    comments.push_str(&format!(": backend {}\n", header("x-switchback-backend").unwrap_or("unknown")));
     if let Some(adjusted) = header("x-switchback-adjusted") {
         comments.push_str(&format!(": adjusted {adjusted}\n"));
     }

@@ -60,6 +60,9 @@ impl Backend {
     /// A request was answered to its end.
     pub(crate) fn survived(&self, place: &Place, worth: Worth, usage: Option<Usage>) {
         self.answered(worth);
+        if let Some(Usage { prompt_tokens: Some(prompt), completion_tokens, .. }) = usage {
+            place.used(prompt.saturating_add(completion_tokens.unwrap_or(0)));
+        }
         if let (Some(owner), Some(shape)) = (self.owner(), place.shape()) {
             self.cliffs.survived(owner, &shape);
         }

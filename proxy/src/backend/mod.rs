@@ -125,6 +125,11 @@ impl Backend {
         &self.config.name
     }
 
+    /// Under which name its places are taken: several names may be one engine.
+    pub(crate) fn places(&self) -> &str {
+        self.config.same_as.as_deref().unwrap_or(&self.config.name)
+    }
+
     pub(crate) fn engine(&self) -> Engine {
         let preset = self.config.preset.map(|preset| preset.engine);
         let found = self.found.read().engine.filter(|engine| *engine != Engine::Other);
@@ -258,6 +263,7 @@ impl Backend {
             chunk: self
                 .config
                 .long_prefill
+                .or(found.long_prefill)
                 .or(preset.and_then(|preset| preset.long_prefill_threshold))
                 .filter(|chunk| *chunk > 0),
             load: facts::Load::default(),

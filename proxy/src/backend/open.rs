@@ -184,8 +184,14 @@ impl Place {
     /// A token of it has come: it is not in prefill any more.
     pub(crate) fn token(&self) {
         self.first_token.get_or_init(|| (Instant::now(), self.open.running()));
+        self.permit.uses_one_more();
         self.was_read();
         self.open.open.lock().moved = Some(Instant::now());
+    }
+
+    /// So many tokens are what it has used.
+    pub(crate) fn used(&self, tokens: u64) {
+        self.permit.uses(tokens);
     }
 
     /// It is not in prefill any more, since when is unknown.

@@ -194,6 +194,9 @@ fn tell_backend(backend: &Arc<Backend>) {
             speed.decode
         ));
     }
+    if let Some(other) = &backend.config.same_as {
+        say(format_args!("    the same engine as {other}, by its url: they share its slots and memory"));
+    }
     if let Some(load) = backend.told_load() {
         say(format_args!("    now {} requests running, {} waiting", load.running, load.waiting));
     }

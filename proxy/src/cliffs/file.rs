@@ -1,7 +1,7 @@
 //! The file of cliff maps: small JSON that people can read, mend and send to each other.
 //!
 //! Written beside itself and renamed, so that a crash leaves the old file or the new one. What is not known here is refused
-//! by name, never dropped. It holds names of backends and models, sizes and times; nothing of any prompt.
+//! by name, never dropped; a damaged file is moved aside, never overwritten. It holds names of backends and models, sizes and times; nothing of any prompt.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -26,6 +26,9 @@ pub(crate) enum FileError {
     Unreadable { path: PathBuf, source: std::io::Error },
     #[error("{}: {problem}", path.display())]
     Senseless { path: PathBuf, problem: String },
+    /// What this program has written is not what stands there.
+    #[error("{} is damaged: {problem}", path.display())]
+    Damaged { path: PathBuf, problem: String },
     #[error("cannot write {}: {source}", path.display())]
     Unwritable { path: PathBuf, source: std::io::Error },
 }
@@ -84,29 +87,61 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// What stands in a file of at most `longest` bytes; `None`: there is no file.
-pub(crate) fn load<T: DeserializeOwned>(path: &Path, longest: u64) -> Result<Option<T>, FileError> {
+/// What a kept file holds. A damaged one is moved aside, said so, and counts as none: what is learned from now on is kept.
+pub(super) fn or_aside<T: Default>(read: Result<T, FileError>) -> Result<T, FileError> {
+    let Err(FileError::Damaged { path, problem }) = read else { return read };
+    let mut aside = path.clone().into_os_string();
+    aside.push(".damaged");
+    let aside = PathBuf::from(aside);
+    match std::fs::rename(&path, &aside) {
+        Ok(()) => {
+            let (file, aside) = (path.display(), aside.display());
+            tracing::warn!(%file, %aside, problem, "a damaged file is moved aside, and what it held is learned anew");
+            Ok(T::default())
+        }
+        Err(_) => Err(FileError::Damaged { path, problem }),
+    }
+}
+
+/// What stands in a file of at most `longest` bytes, and of this format by the member `version`; `None`: there is no file.
+pub(crate) fn load<T: DeserializeOwned>(
+    path: &Path,
+    longest: u64,
+    (version, format): (&str, u32),
+) -> Result<Option<T>, FileError> {
     let unreadable = |source| FileError::Unreadable { path: path.to_owned(), source };
     let senseless = |problem: String| FileError::Senseless { path: path.to_owned(), problem };
     match std::fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unreadable(error)),
+        // A pipe would be waited for without an end.
+        Ok(meta) if !meta.is_file() => return Err(senseless("is no file".to_owned())),
         Ok(meta) if meta.len() > longest => {
             return Err(senseless(format!("has {} bytes, the limit is {longest}", meta.len())));
         }
         Ok(_) => {}
     }
-    let text = std::fs::read_to_string(path).map_err(unreadable)?;
-    serde_json::from_str(&text).map(Some).map_err(|error| senseless(error.to_string()))
+    let text = std::fs::read(path).map_err(unreadable)?;
+    let damaged = |error: serde_json::Error| damaged(path, error.to_string());
+    let value: serde_json::Value = serde_json::from_slice(&text).map_err(damaged)?;
+    match value.get(version).and_then(serde_json::Value::as_u64) {
+        // Of another version of this program, which may want it back.
+        Some(other) if other != u64::from(format) => {
+            Err(senseless(format!("is format {other}, this program reads {format}")))
+        }
+        _ => serde_json::from_value(value).map(Some).map_err(damaged),
+    }
+}
+
+pub(super) fn damaged(path: &Path, problem: String) -> FileError {
+    FileError::Damaged { path: path.to_owned(), problem }
 }
 
 /// The maps in a file; none if there is no file.
 pub(crate) fn read(path: &Path) -> Result<Maps, FileError> {
-    let Some(file) = load::<File>(path, LONGEST)? else { return Ok(Maps::new()) };
-    let senseless = |problem: String| FileError::Senseless { path: path.to_owned(), problem };
-    if file.switchback_cliffs != FORMAT {
-        return Err(senseless(format!("is format {}, this program reads {FORMAT}", file.switchback_cliffs)));
-    }
+    let Some(file) = load::<File>(path, LONGEST, ("switchback_cliffs", FORMAT))? else {
+        return Ok(Maps::new());
+    };
     Ok(file.backends.into_iter().map(|map| ((map.backend.clone(), map.model.clone()), map.into())).collect())
 }
 

@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 
 use speeds::Speeds;
 
+use file::or_aside;
 pub(crate) use file::{load, read, replace, to_json, write};
 
 /// How long successes may wait to be written. Also how soon an imported file is seen.
@@ -64,12 +65,13 @@ impl Settings {
 }
 
 impl CliffMaps {
-    /// Reads the file, if there is one. A file that cannot be read is said so and left alone.
+    /// Reads the file, if there is one. A damaged one is moved aside; one that cannot be read, or is no file, is said so and
+    /// left alone.
     pub(crate) fn open(settings: Settings) -> Self {
         let mut settings = settings;
         let mut maps = Maps::new();
         if let Some(path) = &settings.file {
-            match read(path) {
+            match or_aside(read(path)) {
                 Ok(known) => maps = known,
                 Err(error) => {
                     tracing::error!(%error, "what is learned of cliffs is not kept: the file is left as it is");
@@ -79,7 +81,7 @@ impl CliffMaps {
         }
         let mut speeds_file = settings.file.as_ref().map(|file| file.with_file_name("speeds.json"));
         let mut speeds = Speeds::default();
-        match speeds_file.as_deref().map(speeds::read) {
+        match speeds_file.as_deref().map(|file| or_aside(speeds::read(file))) {
             Some(Ok(known)) => speeds = known,
             Some(Err(error)) => {
                 tracing::error!(%error, "what is learned of speeds is not kept: the file is left as it is");
@@ -208,7 +210,7 @@ impl CliffMaps {
         self.save_speeds();
         let Some(path) = &self.settings.file else { return };
         let saved = (|| {
-            let kept = read(path)?;
+            let kept = or_aside(read(path))?;
             let mut maps = self.maps.lock();
             merge(&mut maps, &kept);
             let now = maps.clone();
@@ -225,7 +227,7 @@ impl CliffMaps {
     /// What another process has written of other backends stays.
     fn save_speeds(&self) {
         let Some(path) = &self.speeds_file else { return };
-        let saved = speeds::read(path).and_then(|kept| {
+        let saved = or_aside(speeds::read(path)).and_then(|kept| {
             let mut now = kept.clone();
             now.extend(self.speeds.lock().clone());
             if now == kept { Ok(()) } else { speeds::write(path, &now) }

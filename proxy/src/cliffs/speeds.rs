@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use switchback_policies::speed::{Kept, Learner};
 
 use super::Owner;
-use super::file::{FileError, load, replace};
+use super::file::{FileError, damaged, load, replace};
 
 /// The version of the format.
 const FORMAT: u32 = 1;
@@ -63,22 +63,19 @@ struct Speed {
 
 /// The speeds in a file; none if there is no file.
 pub(super) fn read(path: &Path) -> Result<Speeds, FileError> {
-    let Some(file) = load::<File>(path, LONGEST)? else { return Ok(Speeds::default()) };
-    let senseless = |problem: String| FileError::Senseless { path: path.to_owned(), problem };
-    if file.switchback_speeds != FORMAT {
-        return Err(senseless(format!("is format {}, this program reads {FORMAT}", file.switchback_speeds)));
-    }
+    let file = load::<File>(path, LONGEST, ("switchback_speeds", FORMAT))?;
+    let Some(file) = file else { return Ok(Speeds::default()) };
     let speed = |speed: Speed| {
         let Speed { backend, model, prefill, decode, company, reuse, readings } = speed;
         let learner = Learner::of(Kept { prefill, decode, company, reuse, readings });
         let problem = format!("the speed of {backend} has a number that is none");
-        learner.map(|learner| ((backend, model), learner)).ok_or_else(|| senseless(problem))
+        learner.map(|learner| ((backend, model), learner)).ok_or_else(|| damaged(path, problem))
     };
     let load = |(backend, seconds): (String, f64)| {
         let problem =
             format!("the load time of {backend} is {seconds} s: it must be from 0 to {LONGEST_LOAD}");
         let time = Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds <= LONGEST_LOAD);
-        time.map(|time| (backend, time)).ok_or_else(|| senseless(problem))
+        time.map(|time| (backend, time)).ok_or_else(|| damaged(path, problem))
     };
     Ok(Speeds {
         tokens: file.backends.into_iter().map(speed).collect::<Result<_, _>>()?,

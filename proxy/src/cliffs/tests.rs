@@ -68,21 +68,43 @@ fn numbers_that_are_imported_while_the_proxy_runs_are_taken_over_and_not_overwri
 }
 
 #[test]
-fn a_file_that_makes_no_sense_is_left_alone() {
+fn a_damaged_file_is_moved_aside_and_what_is_learned_is_kept_all_the_same() {
     let place = Place::new();
     std::fs::create_dir_all(place.0.join("state")).unwrap();
-    for text in [
-        "{",
-        "{\"switchback_cliffs\": 9, \"backends\": []}",
-        "{\"switchback_cliffs\": 1, \"backends\": [], \"x\": 1}",
-    ] {
+    let aside = place.0.join("state/cliffs.json.damaged");
+    for text in [&b"{"[..], b"", b"\xff\x00", b"{\"switchback_cliffs\": 1, \"backends\": [], \"x\": 1}"] {
         std::fs::write(place.file(), text).unwrap();
         let maps = place.maps();
+        assert_eq!(std::fs::read(&aside).unwrap(), text);
         maps.died(owner(), &shape(60_000));
         maps.save();
-        assert_eq!(std::fs::read_to_string(place.file()).unwrap(), text);
-        assert_eq!(limit(&maps, Some("m")), Some(54_000), "it still learns");
+        assert_eq!(limit(&place.maps(), Some("m")), Some(54_000));
+        // So it is if somebody spoils it while the proxy runs.
+        std::fs::write(place.file(), text).unwrap();
+        maps.save();
+        assert_eq!(limit(&place.maps(), Some("m")), Some(54_000));
     }
+}
+
+#[test]
+fn a_file_of_another_format_and_what_is_no_file_are_left_alone_and_hold_nothing_up() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.0.join("state")).unwrap();
+    let other = "{\"switchback_cliffs\": 9, \"more\": []}";
+    std::fs::write(place.file(), other).unwrap();
+    let maps = place.maps();
+    maps.died(owner(), &shape(60_000));
+    maps.save();
+    assert_eq!(std::fs::read_to_string(place.file()).unwrap(), other);
+    assert_eq!(limit(&maps, Some("m")), Some(54_000), "it still learns");
+    std::fs::remove_file(place.file()).unwrap();
+    std::fs::create_dir_all(place.file()).unwrap();
+    assert_eq!(
+        read(&place.file()).unwrap_err().to_string(),
+        format!("{}: is no file", place.file().display())
+    );
+    place.maps().save();
+    assert!(place.file().is_dir());
 }
 
 #[test]
@@ -97,7 +119,7 @@ fn sizes_keep_their_step_in_the_file() {
 }
 
 #[test]
-fn speeds_are_kept_beside_the_maps_and_a_file_with_numbers_that_are_none_is_left_alone() {
+fn speeds_are_kept_beside_the_maps_and_a_file_with_numbers_that_are_none_is_moved_aside() {
     use switchback_policies::facts::Speed;
     use switchback_policies::speed::Reading;
     let place = Place::new();
@@ -112,9 +134,11 @@ fn speeds_are_kept_beside_the_maps_and_a_file_with_numbers_that_are_none_is_left
     std::fs::write(&file, &text).expect("written");
     let maps = place.maps();
     assert_eq!(maps.speed(&owner()), None);
+    let aside = place.file().with_file_name("speeds.json.damaged");
+    assert_eq!(std::fs::read_to_string(aside).expect("a file"), text);
     maps.is_fast(owner(), Learner::default());
     maps.save();
-    assert_eq!(std::fs::read_to_string(&file).expect("a file"), text);
+    assert_eq!(place.maps().speed(&owner()), Some(Learner::default()));
 }
 
 #[test]

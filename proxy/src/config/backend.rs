@@ -151,6 +151,7 @@ pub(super) fn check(
             window: written.window,
             limits,
             slots: written.slots,
+            same_as: None,
             long_prefill: written.long_prefill,
             tool_parser: written.tool_parser,
             format,
@@ -206,4 +207,19 @@ pub(super) fn address(url: &str) -> Result<(Authority, String), &'static str> {
     let path = uri.path().trim_end_matches('/');
     let prefix = path.strip_suffix("/v1").unwrap_or(path).trim_end_matches('/');
     Ok((authority, prefix.to_owned()))
+}
+
+/// Entries that are one engine under several names share its places: the same url, and no other model. Where a loader takes turns
+/// on one port, each is an engine of its own.
+pub(super) fn same(backends: &mut [Backend]) {
+    for at in 1..backends.len() {
+        let (before, rest) = backends.split_at_mut(at);
+        let Some(backend) = rest.first_mut() else { return };
+        let one = |other: &&Backend| {
+            (&other.authority, &other.prefix) == (&backend.authority, &backend.prefix)
+                && (other.model == backend.model || other.model.is_none() || backend.model.is_none())
+        };
+        let other = before.iter().find(one);
+        backend.same_as = other.map(|other| other.same_as.clone().unwrap_or_else(|| other.name.clone()));
+    }
 }

@@ -117,11 +117,14 @@ pub(super) fn check(file: file::File, base: &Path) -> Result<Config, Vec<String>
     let mut complaints = Vec::new();
     let server = server(file.server, base, &mut complaints);
     let has_loads = file.backend.iter().any(|backend| backend.load.is_some() || backend.gpus.is_some());
-    let backends: Vec<Backend> = (1..)
+    let mut backends: Vec<Backend> = (1..)
         .zip(file.backend)
         .filter_map(|(nth, written)| backend::check(nth, written, file.loader.as_ref(), &mut complaints))
         .collect();
     repeated(backends.iter().map(|backend| backend.name.as_str()), "[[backend]] name", &mut complaints);
+    if file.loader.is_none() {
+        backend::same(&mut backends);
+    }
     let models: Vec<Model> =
         file.model.into_iter().map(|written| model(written, &backends, base, &mut complaints)).collect();
     let names = models.iter().flat_map(|model| std::iter::once(&model.name).chain(&model.aliases));

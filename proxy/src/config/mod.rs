@@ -92,6 +92,8 @@ pub(crate) struct Backend {
     pub(crate) limits: Limits,
     /// Requests that it runs at once.
     pub(crate) slots: Option<u64>,
+    /// The name of another one that is the same engine, so that its places are taken there, too; `None`: it is its own.
+    pub(crate) same_as: Option<String>,
     /// Tokens of a long prompt that its engine reads at once while others wait; 0: the whole prompt.
     pub(crate) long_prefill: Option<u64>,
     /// Whether it turns what a model writes into calls; `None`: as it says itself.
@@ -139,6 +141,7 @@ impl Backend {
             window: None,
             limits: Limits::default(),
             slots: None,
+            same_as: None,
             long_prefill: None,
             tool_parser: None,
             format: None,

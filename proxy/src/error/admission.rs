@@ -1,64 +1,68 @@
-//! What a client is told that got no place at a backend: why, how long it would take, and where the bound stands.
+//! What a client is told that got no place at a backend: why, how long it would take, and when to come back.
 //!
-//! It waited first, or would have had to wait longer than it may; it must never be told less than is true.
+//! It waited first, or would have had to wait longer than it may; it must never be told less than is true. `Retry-After` is the
+//! number of the sentence: when asking again makes sense, since it would wait no longer than it may then.
+
+use std::time::Duration;
 
 use http::StatusCode;
 use switchback_policies::admission::{Refusal, Rules, Why};
 
 use super::ApiError;
 
-/// Seconds. Claude Code gives up on more.
-const LONGEST_RETRY_AFTER: f64 = 60.0;
+/// Claude Code gives up on a longer `Retry-After`, and a queue is another one after a minute. When a budget is refilled is known.
+const LONGEST: Duration = Duration::from_secs(60);
+
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
+}
 
 impl ApiError {
-    /// No place at a backend. Clients give up on a `Retry-After` above a minute, so none says more.
+    /// No place at a backend.
     pub(crate) fn not_admitted(refusal: &Refusal, rules: Rules) -> Self {
-        let seconds = refusal.expected.as_secs_f64().ceil().max(1.0);
-        let (waiting, most, timeout) = (refusal.waiting, rules.queue, rules.queue_timeout.as_secs());
-        let (status, kind, code, message) = match refusal.why {
-            Why::BudgetSpent => (
-                StatusCode::TOO_MANY_REQUESTS,
-                "rate_limit_error",
-                "budget_spent",
-                format!("this client's tokens are used up for the next {seconds} s"),
-            ),
+        let Refusal { why, expected, waiting } = *refusal;
+        let (most, timeout) = (rules.queue, rules.queue_timeout);
+        let again = match why {
+            Why::BudgetSpent => expected,
+            Why::WaitTooLong => expected.saturating_sub(timeout).min(LONGEST),
+            Why::QueueFull | Why::Displaced | Why::TimedOut => expected.min(LONGEST),
+        };
+        let again = whole_seconds(again).max(1);
+        let (place, timeout) = (whole_seconds(expected), timeout.as_secs());
+        let (code, what) = match why {
+            Why::BudgetSpent => ("budget_spent", "this client's tokens are used up".to_owned()),
             Why::QueueFull => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "server_error",
                 "queue_full",
                 format!(
-                    "{waiting} requests wait already, the limit is {most}; a place is expected in {seconds} s"
+                    "{waiting} requests wait already, the limit is {most}, and nobody has more of them than this client"
                 ),
             ),
             Why::Displaced => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "server_error",
                 "queue_full",
                 format!(
-                    "the queue of {most} is full, and others in it are waited for; a place is expected in {seconds} s"
+                    "the queue of {most} is full, and a request of a client with fewer in it, or one that is waited for, took the place"
                 ),
             ),
             Why::WaitTooLong => (
+                "wait_too_long",
+                format!("a place at a backend is expected in {place} s, the limit is {timeout} s"),
+            ),
+            Why::TimedOut => ("wait_too_long", format!("no place at a backend within {timeout} s")),
+        };
+        let (status, kind, hint) = match why {
+            Why::BudgetSpent => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "rate_limit_error",
+                "wait, or raise token_budget of this [[client]]",
+            ),
+            _ => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "server_error",
-                "wait_too_long",
-                format!("a place at a backend is expected in {seconds} s, the limit is {timeout} s"),
-            ),
-            Why::TimedOut => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "server_error",
-                "wait_too_long",
-                format!("no place at a backend within {timeout} s; one is expected in {seconds} s"),
+                "start another backend, or raise queue and queue_timeout in [admission]",
             ),
         };
-        let hint = match refusal.why {
-            Why::BudgetSpent => "wait, or raise token_budget of this [[client]]",
-            _ => "try again then, start another backend, or raise queue and queue_timeout in [admission]",
-        };
-        let mut error = Self::new(status, kind, code, message).hint(hint);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and 60")]
-        let retry_after = seconds.min(LONGEST_RETRY_AFTER) as u64;
-        error.words.retry_after = Some(retry_after);
+        let mut error = Self::new(status, kind, code, format!("{what}; try again in {again} s")).hint(hint);
+        error.words.retry_after = Some(again);
         error
     }
 }

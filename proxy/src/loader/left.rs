@@ -118,7 +118,7 @@ pub(super) fn remember(folder: &Path, servers: BTreeMap<String, Id>) {
 /// Ends what proxies have left that are no more: asked first, by force after a grace. Forgets them then.
 pub(super) async fn end_left(folder: &Path) {
     for path in files(folder) {
-        let file = match load::<File>(&path, LONGEST) {
+        let file = match load::<File>(&path, LONGEST, ("switchback_started", FORMAT)) {
             Ok(Some(file)) => file,
             Ok(None) => continue,
             Err(error) => {
@@ -126,7 +126,7 @@ pub(super) async fn end_left(folder: &Path) {
                 continue;
             }
         };
-        let same_boot = file.switchback_started == FORMAT && file.boot == boot();
+        let same_boot = file.boot == boot();
         if same_boot && file.proxy.is_alive() {
             continue;
         }

@@ -33,8 +33,11 @@ pub(crate) struct Found {
     /// The longest prompt that it takes, tokens, where that is less than the window: TGI `max_input_tokens`.
     pub(crate) prompt_limit: Option<u64>,
     /// Requests that run at once; more wait. llama.cpp, ik_llama: `total_slots`; LM Studio: `parallel`; SGLang:
-    /// `max_running_requests`. vLLM does not tell.
+    /// `max_running_requests`; vLLM: `max_num_seqs`, in its development mode only.
     pub(crate) slots: Option<u64>,
+    /// Tokens of a long prompt that it reads at once while others wait or run: vLLM's `long_prefill_token_threshold`, 0 if it has
+    /// none, in its development mode only.
+    pub(crate) long_prefill: Option<u64>,
     /// Tokens that all running requests can hold together, never more than the truth. vLLM: `/metrics`
     /// `kv_cache_size_tokens`; SGLang: `max_total_num_tokens`; llama.cpp: its window, which is the whole pool if its slots
     /// share one, and one slot's part of it if not.
@@ -80,6 +83,7 @@ impl Found {
             window_at_most: self.window_at_most.or(earlier.window_at_most),
             prompt_limit: self.prompt_limit.or(earlier.prompt_limit),
             slots: self.slots.or(earlier.slots),
+            long_prefill: self.long_prefill.or(earlier.long_prefill),
             pool: self.pool.or(earlier.pool),
             pool_shared: self.pool_shared.or(earlier.pool_shared),
             tool_parser: self.tool_parser.or(earlier.tool_parser),

@@ -1,7 +1,7 @@
-//! vLLM: version, pool, tool parser and load, from `/version` and `/metrics`.
+//! vLLM: version, pool, tool parser and load, from `/version` and `/metrics`; how it schedules from `/server_info`.
 //!
-//! Both are pages of the API server itself, which answers them beside a running prefill. Sources: vLLM 0.32
-//! (`config/cache.py`, `parser/metrics.py`, `entrypoints/launchers/api_server/app_state.py`), and the names of older ones.
+//! All are pages of the API server itself, which answers them beside a running prefill. Sources: vLLM 0.32
+//! (`config/cache.py`, `entrypoints/serve/instrumentator/server_info.py`, `parser/metrics.py`, `entrypoints/launchers/api_server/app_state.py`), and the names of older ones.
 
 use super::ask::{Answer, Ask};
 use super::found::{Found, Load, ReasoningField};
@@ -18,6 +18,7 @@ pub(super) async fn describe(ask: &mut Ask<'_>, found: &mut Found) -> Option<Loa
     found.reasoning =
         Some(if renamed { ReasoningField::Reasoning } else { ReasoningField::ReasoningContent });
     found.pool_shared = Some(true);
+    scheduler(ask, found).await;
     let metrics = Metrics::ask(ask).await?;
     found.pool = metrics.pool;
     // The counter of a parser's calls is registered at the start if one was named. Listed since 0.24; that it is listed
@@ -25,6 +26,18 @@ pub(super) async fn describe(ask: &mut Ask<'_>, found: &mut Found) -> Option<Loa
     let absence_tells = release.is_some_and(|release| release >= (0, 32));
     found.tool_parser = (metrics.has_parser || absence_tells).then_some(metrics.has_parser);
     Some(metrics.load)
+}
+
+/// How it schedules, which it tells with `VLLM_SERVER_DEV_MODE=1` only; others answer 404. The page holds its whole
+/// configuration, of which nothing else is kept.
+async fn scheduler(ask: &mut Ask<'_>, found: &mut Found) {
+    let Some(page) = ask.json("/server_info?config_format=json").await else { return };
+    let number = |name: &str| page.pointer("/vllm_config/scheduler_config")?.get(name)?.as_u64();
+    found.slots = number("max_num_seqs").filter(|slots| *slots > 0);
+    // A step reads no more than this of anything.
+    let step = number("max_num_batched_tokens").filter(|tokens| *tokens > 0);
+    found.long_prefill = number("long_prefill_token_threshold")
+        .map(|tokens| if tokens > 0 { step.map_or(tokens, |step| tokens.min(step)) } else { 0 });
 }
 
 /// How busy it is.

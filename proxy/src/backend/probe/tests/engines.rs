@@ -39,6 +39,29 @@ async fn vllm_tells_its_aliases_window_pool_parser_and_load() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_vllm_in_development_mode_tells_how_it_schedules() {
+    let site = vllm();
+    let page = |threshold: u64| {
+        let scheduler = serde_json::json!({
+            "max_num_seqs": 4, "max_num_batched_tokens": 8192, "long_prefill_token_threshold": threshold
+        });
+        serde_json::json!({ "vllm_config": { "scheduler_config": scheduler } }).to_string()
+    };
+    for (threshold, piece) in [(2048, Some(2048)), (100_000, Some(8192)), (0, None)] {
+        site.page("/server_info?config_format=json", Page::Answer(200, "", page(threshold)));
+        let backend = site.backend("preset = \"vllm/dual\"");
+        super::super::once(&backend, TIMEOUT).await;
+        let found = backend.found();
+        assert_eq!((found.slots, found.long_prefill), (Some(4), Some(piece.unwrap_or(0))));
+        assert_eq!(
+            (backend.facts().slots, backend.facts().chunk),
+            (Some(4), piece),
+            "what it says wins over a preset"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_vllm_without_a_tool_parser_is_known_by_the_counter_that_it_lacks_where_that_is_certain() {
     let site = vllm();
     let page = include_str!("recorded/vllm-metrics.txt");
