@@ -137,7 +137,7 @@ impl Gate {
         } else if is_new && tokens_in > rules.queue_timeout {
             self.refuse(ticket, Why::BudgetSpent, now, answers);
         } else if self.waiting.len() > rules.queue
-            && let Some(at) = crowded_out(&self.waiting, &self.turns)
+            && let Some(at) = crowded_out(&self.waiting)
         {
             let other = self.waiting[at].ticket;
             let why = if other == ticket { Why::QueueFull } else { Why::Displaced };

@@ -184,9 +184,9 @@ pub struct Refusal {
 /// Why there is no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// As many wait as may, and nobody has more of those places than its client.
+    /// As many wait as may: none of a worse class, and nobody of its own has more of those places than its client.
     QueueFull,
-    /// One of a client that has fewer of them took its place in the queue, or one that somebody waits for.
+    /// One of a better class took its place in the queue, or one of a client of its class that has fewer of them.
     Displaced,
     /// It would wait longer than it may.
     WaitTooLong,

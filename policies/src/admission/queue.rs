@@ -4,10 +4,12 @@
 //! whole order in which they would go, not only who is first. A request that has waited for half of what it may counts as
 //! one class higher, so that nobody is starved by a better one.
 //!
-//! Places in the queue are shared as the backends are: the newest request of the client that has most of them gives way, and what
-//! nobody waits for before all others. So no client gets another one refused that has fewer in the queue than itself.
+//! Places in the queue are given as the backends are: a worse class gives way to a better one, and within a class the newest
+//! request of the client that has most of them. So nobody who waits is refused for a program, and no client gets another one of
+//! its class refused that has fewer in the queue than itself.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::turns::Turns;
@@ -95,12 +97,17 @@ fn tags(
 }
 
 /// The position of the one that leaves a queue that is too full.
-pub(super) fn crowded_out(waiting: &[Waiter], turns: &Turns) -> Option<usize> {
+pub(super) fn crowded_out(waiting: &[Waiter]) -> Option<usize> {
+    let whose = |waiter: &Waiter| (class(waiter.ask.class), waiter.ask.whose);
+    let client = |waiter: &Waiter| (class(waiter.ask.class), waiter.ask.whose.client);
+    let (mut of_part, mut of_client) = (BTreeMap::new(), BTreeMap::new());
+    for waiter in waiting {
+        *of_part.entry(whose(waiter)).or_insert(0_usize) += 1;
+        *of_client.entry(client(waiter)).or_insert(0_usize) += 1;
+    }
     (0..waiting.len()).max_by_key(|at| {
         let waiter = &waiting[*at];
-        let (of_client, of_part) = turns.waiting(waiter.ask.whose);
-        let class = class(waiter.ask.class);
-        let nobody_waits = waiter.ask.class == Class::Background;
-        (nobody_waits, of_client, class, of_part, waiter.since, waiter.ticket)
+        let has = (of_client[&client(waiter)], of_part[&whose(waiter)]);
+        (class(waiter.ask.class), has, waiter.since, waiter.ticket)
     })
 }

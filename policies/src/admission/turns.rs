@@ -135,11 +135,4 @@ impl Turns {
         let part = self.behind.get(&whose.client).map_or(0.0, |behind| turn(behind, whose.part));
         (turn(&self.clients, whose.client), part)
     }
-
-    /// How many requests of its client wait, and how many of whoever of those behind it.
-    pub(super) fn waiting(&self, whose: Whose) -> (u64, u64) {
-        let waiting = |flows: &Flows, number| flows.0.get(&number).map_or(0, |flow| flow.waiting);
-        let part = self.behind.get(&whose.client).map_or(0, |behind| waiting(behind, whose.part));
-        (waiting(&self.clients, whose.client), part)
-    }
 }

@@ -51,12 +51,19 @@ fn agents_cannot_fill_the_queue_for_a_human_behind_the_same_address() {
 }
 
 #[test]
-fn among_clients_that_have_as_many_the_better_class_has_the_place() {
+fn a_human_is_never_refused_for_a_program_however_many_of_its_requests_wait() {
     let (mut desk, _) = queue(3);
     let agents: Vec<Ticket> = (1..4).map(|client| desk.asks(of(client, 0, Class::Agent))).collect();
-    let human = desk.asks(of(9, 0, Class::Interactive));
-    assert!(desk.waits(human));
-    assert_eq!(desk.refusal(agents[2]).why, Why::Displaced);
+    let human: Vec<Ticket> = (0..3).map(|_| desk.asks(of(9, 0, Class::Interactive))).collect();
+    for agent in agents {
+        assert_eq!(desk.refusal(agent).why, Why::Displaced);
+    }
+    let agent = desk.asks(of(4, 0, Class::Agent));
+    assert_eq!(desk.refusal(agent).why, Why::QueueFull, "its client has none, and theirs are waited for");
+    assert!(human.iter().all(|ticket| desk.waits(*ticket)));
+    let other = desk.asks(of(5, 0, Class::Interactive));
+    assert!(desk.waits(other), "within the class it is shared");
+    assert_eq!(desk.refusal(human[2]).why, Why::Displaced);
 }
 
 #[test]
@@ -201,14 +208,12 @@ fn arrivals(left: &[(u64, u64, Class)], desk: &Desk, known: &[(Ticket, u64, Clas
             waiting
                 .extend(known.iter().filter(|(of, ..)| desk.waits(*of)).map(|(_, of, class)| (*of, *class)));
             assert_eq!(waiting.len(), 3);
-            let count = |of: u64| waiting.iter().filter(|(client, _)| *client == of).count();
-            let background = waiting.iter().filter(|(_, class)| *class == Class::Background).count();
-            if class == Class::Background {
-                continue;
-            }
-            assert_eq!(background, 0, "what nobody waits for goes first");
-            for (other, _) in &waiting {
-                assert!(count(*other) <= count(whose) + 1, "{other} has more than {whose}: {known:?}");
+            let count = |of: u64| waiting.iter().filter(|one| **one == (of, class)).count();
+            for (other, its) in &waiting {
+                assert!(*its <= class, "{its:?} was kept for {class:?}: {known:?}");
+                if *its == class {
+                    assert!(count(*other) <= count(whose) + 1, "{other} has more than {whose}: {known:?}");
+                }
             }
         }
         let mut rest = left.to_vec();
@@ -221,7 +226,7 @@ fn arrivals(left: &[(u64, u64, Class)], desk: &Desk, known: &[(Ticket, u64, Clas
 }
 
 #[test]
-fn in_no_order_is_one_refused_for_another_whose_client_has_more() {
+fn in_no_order_is_one_refused_for_a_worse_class_or_for_another_of_its_own_whose_client_has_more() {
     use Class::{Agent, Background, Interactive};
     let all = [
         (1, 0, Interactive),

@@ -142,7 +142,7 @@ fn speeds_are_kept_beside_the_maps_and_a_file_with_numbers_that_are_none_is_move
 }
 
 #[test]
-fn load_times_are_kept_across_restarts_and_one_that_is_none_leaves_the_file_alone() {
+fn load_times_are_kept_across_restarts_and_a_file_with_one_that_is_none_is_moved_aside() {
     let place = Place::new();
     let maps = place.maps();
     maps.took("a", Duration::from_millis(42_500));
@@ -156,9 +156,11 @@ fn load_times_are_kept_across_restarts_and_one_that_is_none_leaves_the_file_alon
         std::fs::write(&file, &wrong).expect("written");
         let maps = place.maps();
         assert_eq!(maps.load_time("a"), None);
+        let aside = file.with_file_name("speeds.json.damaged");
+        assert_eq!(std::fs::read_to_string(aside).expect("a file"), wrong);
         maps.took("a", Duration::from_secs(1));
         maps.save();
-        assert_eq!(std::fs::read_to_string(&file).expect("a file"), wrong);
+        assert_eq!(place.maps().load_time("a"), Some(Duration::from_secs(1)));
         std::fs::write(&file, &text).expect("written");
     }
 }

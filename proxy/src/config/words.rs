@@ -1,16 +1,20 @@
 //! Durations and sizes as people write them: `"30s"`, `"5m"`, `"64MiB"`, or a plain number (seconds, bytes).
 //!
-//! Refuses what it does not know with an example of what it does; never guesses a unit.
+//! Refuses what it does not know with an example of what it does; never guesses a unit. No time is so long that a clock could
+//! not show when it is over.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::de::{self, Deserializer, Visitor};
 
+/// Ten years: for ever, as far as anybody waits.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
 /// `"250ms"`, `"30s"`, `"5m"`, `"2h"`, or seconds as a number.
 pub(super) fn duration<'de, D: Deserializer<'de>>(input: D) -> Result<Duration, D::Error> {
     input.deserialize_any(Words {
-        expects: "a duration such as \"250ms\", \"30s\", \"5m\" or \"2h\"",
+        expects: "a duration such as \"250ms\", \"30s\", \"5m\" or \"2h\", at most \"87600h\"",
         read: read_duration,
     })
 }
@@ -36,7 +40,7 @@ fn read_duration(number: f64, unit: &str) -> Option<Duration> {
         "h" => 3600.0,
         _ => return None,
     };
-    Duration::try_from_secs_f64(number * seconds).ok()
+    Duration::try_from_secs_f64(number * seconds).ok().filter(|time| *time <= LONGEST)
 }
 
 fn read_size(number: f64, unit: &str) -> Option<usize> {
@@ -123,7 +127,13 @@ mod tests {
 
     #[test]
     fn an_unknown_unit_is_refused_with_an_example() {
-        for text in ["wait = \"3 days\"\nbody = 1", "wait = \"-3s\"\nbody = 1", "wait = true\nbody = 1"] {
+        for text in [
+            "wait = \"3 days\"\nbody = 1",
+            "wait = \"-3s\"\nbody = 1",
+            "wait = true\nbody = 1",
+            "wait = \"99999999999h\"\nbody = 1",
+            "wait = 1e300\nbody = 1",
+        ] {
             let error = toml::from_str::<Row>(text).err().unwrap().to_string();
             assert!(error.contains("\"30s\""), "{error}");
         }

@@ -34,13 +34,13 @@ impl ApiError {
             Why::QueueFull => (
                 "queue_full",
                 format!(
-                    "{waiting} requests wait already, the limit is {most}, and nobody has more of them than this client"
+                    "{waiting} requests wait already, the limit is {most}, and none of them comes after this one"
                 ),
             ),
             Why::Displaced => (
                 "queue_full",
                 format!(
-                    "the queue of {most} is full, and a request of a client with fewer in it, or one that is waited for, took the place"
+                    "the queue of {most} is full, and a request that goes first, or one of a client with fewer in it, took the place"
                 ),
             ),
             Why::WaitTooLong => (
