@@ -1,7 +1,7 @@
 //! Who has had how much of the backends, and so whose turn it is: between clients first, then among those behind each.
 //!
 //! Whoever has had the fewest seconds of service is next. A place is charged in advance with the seconds that it should take, and
-//! settled with those that it took. Who comes after a pause begins at the mean of those who are there: nothing can be saved
+//! settled with those that it took. Who comes after a pause begins at the mean of those who are or were there: nothing can be saved
 //! up, and ever new names are not for ever before one that has been there. Names behind one client share what that client
 //! gets: a new name for each request gains nothing against others.
 
@@ -40,34 +40,46 @@ impl Flow {
 
 /// Those that share, by their numbers.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Flows(BTreeMap<u64, Flow>);
+struct Flows {
+    known: BTreeMap<u64, Flow>,
+    /// The most that those who were there have had on average: where newcomers begin. It never falls, or whoever comes after
+    /// one that has had much has left would be before those that came while it was there.
+    begin: f64,
+}
 
 impl Flows {
     /// What those who are there have had, on average.
     fn mean(&self, now: f64) -> f64 {
-        let there = || self.0.values().filter(|flow| flow.is_there());
+        let there = || self.known.values().filter(|flow| flow.is_there());
         let count = there().count().max(1);
         there().map(|flow| flow.served(now)).sum::<f64>() / count as f64
     }
 
+    /// What a newcomer counts as having had.
+    fn begin(&mut self, now: f64) -> f64 {
+        self.begin = self.begin.max(self.mean(now));
+        self.begin
+    }
+
     fn enter(&mut self, number: u64, now: f64) -> &mut Flow {
-        let there = self.0.get(&number).is_some_and(Flow::is_there);
-        let mean = if there { 0.0 } else { self.mean(now) };
-        let flow = self.0.entry(number).or_default();
+        let there = self.known.get(&number).is_some_and(Flow::is_there);
+        let begin = self.begin(now);
+        let flow = self.known.entry(number).or_default();
         if !there {
-            flow.had = flow.had.max(mean);
+            flow.had = flow.had.max(begin);
         }
         flow
     }
 
     /// Who is not there, and would begin with no more, is forgotten.
     fn forget(&mut self, now: f64) {
-        if !self.0.values().any(Flow::is_there) {
+        if !self.known.values().any(Flow::is_there) {
             // Nobody is there to be fair between.
-            return self.0.clear();
+            *self = Self::default();
+            return;
         }
-        let mean = self.mean(now);
-        self.0.retain(|_, flow| flow.is_there() || flow.had > mean);
+        let begin = self.begin(now);
+        self.known.retain(|_, flow| flow.is_there() || flow.had > begin);
     }
 }
 
@@ -88,17 +100,17 @@ impl Turns {
 
     fn leave(&mut self, whose: Whose, now: Duration, change: impl Fn(&mut Flow)) {
         let now = now.as_secs_f64();
-        if let Some(client) = self.clients.0.get_mut(&whose.client) {
+        if let Some(client) = self.clients.known.get_mut(&whose.client) {
             change(client);
         }
         if let Some(behind) = self.behind.get_mut(&whose.client) {
-            if let Some(part) = behind.0.get_mut(&whose.part) {
+            if let Some(part) = behind.known.get_mut(&whose.part) {
                 change(part);
             }
             behind.forget(now);
         }
         self.clients.forget(now);
-        self.behind.retain(|_, behind| !behind.0.is_empty());
+        self.behind.retain(|_, behind| !behind.known.is_empty());
     }
 
     pub(super) fn waits(&mut self, whose: Whose, now: Duration) {
@@ -131,7 +143,7 @@ impl Turns {
 
     /// What its client has had, and what whoever of those behind it has had.
     pub(super) fn of(&self, whose: Whose) -> (f64, f64) {
-        let turn = |flows: &Flows, number| flows.0.get(&number).map_or(0.0, Flow::turn);
+        let turn = |flows: &Flows, number| flows.known.get(&number).map_or(0.0, Flow::turn);
         let part = self.behind.get(&whose.client).map_or(0.0, |behind| turn(behind, whose.part));
         (turn(&self.clients, whose.client), part)
     }

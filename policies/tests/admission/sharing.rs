@@ -172,6 +172,26 @@ fn ever_new_names_are_not_for_ever_before_one_that_has_had_something() {
 }
 
 #[test]
+fn a_newcomer_is_not_before_one_that_came_sooner_and_has_had_nothing_either() {
+    let (mut desk, first) = queue(64);
+    let long = desk.asks(Ask { offers: vec![slotted("one", 1, 1.0, 100.0)], ..of(1, 0, Class::Interactive) });
+    desk.leaves(first);
+    desk.until(10.0);
+    let early = desk.asks(of(2, 0, Class::Interactive));
+    desk.until(80.0);
+    let late = desk.asks(of(3, 0, Class::Interactive));
+    desk.until(100.0);
+    desk.leaves(long);
+    desk.grant(early);
+    // Who is left has had less than they had on average when the late one came.
+    let newcomer = desk.asks(of(4, 0, Class::Interactive));
+    desk.until(110.0);
+    desk.leaves(early);
+    desk.grant(late);
+    assert!(desk.waits(newcomer));
+}
+
+#[test]
 fn a_long_answer_that_was_expected_and_did_not_come_costs_no_turn() {
     let (mut desk, first) = queue(64);
     let asks_much = || Ask { offers: vec![slotted("one", 1, 1.0, 160.0)], ..of(1, 0, Class::Interactive) };

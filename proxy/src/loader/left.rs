@@ -238,7 +238,7 @@ mod tests {
         let folder = folder("remembered");
         let server = server();
         remember(&folder, BTreeMap::from([("small".to_owned(), server.id().unwrap())]));
-        let file: File = load(&own_file(&folder), LONGEST).unwrap().unwrap();
+        let file: File = load(&own_file(&folder), LONGEST, ("switchback_started", FORMAT)).unwrap().unwrap();
         assert_eq!((file.proxy, file.servers["small"]), (Id::of(getpid()).unwrap(), server.id().unwrap()));
         remember(&folder, BTreeMap::new());
         assert!(files(&folder).is_empty());

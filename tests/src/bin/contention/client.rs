@@ -92,7 +92,7 @@ pub(crate) async fn ask(
         pending.push_str(std::str::from_utf8(&data)?);
         while let Some(end) = pending.find("\n\n") {
             let frame: String = pending.drain(..end + 2).collect();
-            if let Some(backend) = frame.strip_prefix(": backend ") {
+            if let Some(backend) = frame.lines().find_map(|line| line.strip_prefix(": backend ")) {
                 heard.backend = backend.trim().to_owned();
             }
             if heard.take(&frame) {
