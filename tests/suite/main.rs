@@ -23,6 +23,7 @@ mod going_on;
 mod guarding;
 mod harness;
 mod house;
+mod jinja_snippets;
 mod liveness;
 mod loading;
 mod loads_that_fail;

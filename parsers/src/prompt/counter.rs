@@ -170,6 +170,12 @@ impl PromptCounter {
             Normalisation::LlamaCpp => self.vocabulary.around(),
         };
         let count = sum.counted.tokens + around;
+        let most = request.root().get("truncate_prompt_tokens").filter(|most| !most.is_null());
+        if let (Some(most), Normalisation::Vllm) = (most, normalisation) {
+            // vLLM cuts the prompt before it is read; -1 is its own limit.
+            let low = most.as_u64().map_or(0, |most| most.min(count));
+            return Ok(TokenCount::Between { low, high: count.max(low + 1) });
+        }
         if sum.unsure {
             let rough = super::bounds::bounds(request);
             return Ok(TokenCount::Between {

@@ -33,12 +33,12 @@ const SPECIAL_TOKENS: [&str; 7] =
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A file that cannot be opened or read.
-    #[error("{} cannot be read: {source}", path.display())]
+    #[error("{} cannot be read: {reason}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
         /// The system's words.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// A folder without a vocabulary, or a file that is neither.
     #[error("{}: {reason}", path.display())]
@@ -111,7 +111,10 @@ impl PromptCounter {
     }
 
     fn load_gguf(path: &Path, name: String) -> Result<Self, LoadError> {
-        let file = File::open(path).map_err(|source| LoadError::Io { path: path.into(), source })?;
+        let Some(file) = open(path)? else {
+            let reason = "no such file or folder".into();
+            return Err(LoadError::NotAModel { path: path.into(), reason });
+        };
         Self::from_gguf(path, name, BufReader::with_capacity(1 << 16, file))
     }
 
@@ -221,15 +224,28 @@ impl Templates {
 
 /// A file's bytes; none if there is no such file.
 fn read(path: &Path) -> Result<Option<Vec<u8>>, LoadError> {
-    let failed = |source| LoadError::Io { path: path.into(), source };
+    let Some(file) = open(path)? else { return Ok(None) };
+    let mut bytes = Vec::new();
+    // What a file says of its size need not be so.
+    let read = file.take(MAX_FILE + 1).read_to_end(&mut bytes);
+    read.map_err(|reason| LoadError::Io { path: path.into(), reason })?;
+    if bytes.len() as u64 > MAX_FILE {
+        let reason = format!("has more than {MAX_FILE} bytes, which is the limit");
+        return Err(LoadError::NotAModel { path: path.into(), reason });
+    }
+    Ok(Some(bytes))
+}
+
+/// A regular file: a pipe would be waited for, and a device has no end. None if there is nothing of that name.
+fn open(path: &Path) -> Result<Option<File>, LoadError> {
+    let failed = |reason| LoadError::Io { path: path.into(), reason };
     match std::fs::metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(failed(error)),
-        Ok(about) if about.len() > MAX_FILE => {
-            let reason = format!("has {} bytes; the limit is {MAX_FILE}", about.len());
-            Err(LoadError::NotAModel { path: path.into(), reason })
+        Ok(about) if !about.is_file() => {
+            Err(LoadError::NotAModel { path: path.into(), reason: "is not a regular file".into() })
         }
-        Ok(_) => std::fs::read(path).map(Some).map_err(failed),
+        Ok(_) => File::open(path).map(Some).map_err(failed),
     }
 }
 

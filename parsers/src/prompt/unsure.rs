@@ -13,6 +13,9 @@ use crate::request::ChatRequest;
 /// Variables of `chat_template_kwargs` that replace what is counted.
 const REPLACED: [&str; 3] = ["messages", "tools", "chat_template"];
 
+/// Tokens by which `-0.0` may differ from `0`.
+const NEGATIVE_ZERO: usize = 4;
+
 /// Whether a variable stands for what is counted, or the arguments of a call hold what only Python reads, so that a count says
 /// nothing.
 pub(super) fn is_unsure(request: &ChatRequest) -> bool {
@@ -72,6 +75,13 @@ pub(super) fn wide_digits(raw: &str) -> usize {
         if !fraction && !double && !fits {
             digits += length;
         }
+        // A whole number to Python, which prints 0; here it is a double.
+        let stands_alone =
+            |byte: Option<&u8>| byte.is_none_or(|byte| byte.is_ascii_whitespace() || b":,[]}".contains(byte));
+        let before = start.checked_sub(2).and_then(|before| bytes.get(before));
+        if negative && &raw[start..at] == "0" && stands_alone(before) && stands_alone(bytes.get(at)) {
+            digits += NEGATIVE_ZERO;
+        }
     }
     digits
 }
@@ -87,6 +97,16 @@ mod tests {
         }
         for plain in [r#"{"a": 1e300}"#, r#"{"a": "NaN"}"#, "{broken", ""] {
             assert!(!is_odd(plain), "{plain}");
+        }
+    }
+
+    #[test]
+    fn a_negative_zero_is_seen_where_it_is_a_number() {
+        for seen in [r#"{"a": -0}"#, "[-0,1]", "-0"] {
+            assert!(wide_digits(seen) > 0, "{seen}");
+        }
+        for other in [r#"{"a": -0.0}"#, "1e-0", "T-0", "-01", "10-0"] {
+            assert!(wide_digits(other) == 0, "{other}");
         }
     }
 

@@ -185,6 +185,12 @@ fn counted(counter: &PromptCounter, path: &Path, request: &ChatRequest) -> anyho
                 json!(format!("bounds from the bytes: no chat template ({})", counter.describe()));
             return Ok(report);
         }
+        // Our rendering gave up, which says nothing of the engine's.
+        Err(CountError::Failed(reason)) => {
+            let mut report = bounded(request);
+            report["how"] = json!(format!("bounds from the bytes: {reason} ({})", counter.describe()));
+            return Ok(report);
+        }
         Err(error) => bail!("{} would refuse it: {error}", first.0),
     };
     let messages: Vec<Value> = request

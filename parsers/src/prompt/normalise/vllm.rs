@@ -37,6 +37,8 @@ pub(in crate::prompt) fn prepare(request: &ChatRequest, traits: &Traits) -> Resu
     context.insert("tools".into(), tools(request)?.unwrap_or_default());
     context.extend(variables(request)?);
     let go_on = is_true(context.get("continue_final_message"));
+    // It is for the renderer; templates do not see it.
+    context.shift_remove("continue_final_message");
     let mut said = String::new();
     if go_on {
         if is_true(context.get("add_generation_prompt")) {
@@ -275,7 +277,10 @@ pub(in crate::prompt) fn variables(request: &ChatRequest) -> Result<Map<String, 
     // Null and "auto" mean not set.
     let set = |value: &Json| !value.is_null() && value != "auto";
     context.extend(given.into_iter().filter(|(_, value)| set(value)));
-    let flag = |name, default| Ok::<_, Refused>(member(request, name)?.unwrap_or(Json::Bool(default)));
+    let flag = |name, default| match member(request, name)? {
+        None => Ok(Json::Bool(default)),
+        Some(value) => as_bool(name, &value),
+    };
     context.insert("add_generation_prompt".into(), flag("add_generation_prompt", true)?);
     context.insert("continue_final_message".into(), flag("continue_final_message", false)?);
     if let Some(effort) = member(request, "reasoning_effort")? {
@@ -287,6 +292,19 @@ pub(in crate::prompt) fn variables(request: &ChatRequest) -> Result<Map<String, 
         }
     }
     Ok(context)
+}
+
+/// What pydantic takes for true and false.
+fn as_bool(name: &str, value: &Json) -> Result<Json, Refused> {
+    let word = match value {
+        Json::String(word) => word.to_ascii_lowercase(),
+        other => other.to_string(),
+    };
+    match word.as_str() {
+        "true" | "1" | "1.0" | "t" | "y" | "yes" | "on" => Ok(true.into()),
+        "false" | "0" | "0.0" | "-0.0" | "f" | "n" | "no" | "off" => Ok(false.into()),
+        _ => Err(Refused::new(format!("{name} must be true or false"))),
+    }
 }
 
 /// Tools as vLLM's model of them writes them: known members in its order, absent ones as null. `tool_choice` changes nothing.
@@ -322,7 +340,7 @@ pub(in crate::prompt) fn read_tool(index: usize, tool: &Json) -> Result<Json, Re
         ("defer_loading", function.get("defer_loading").filter(|value| !value.is_null()).or(deferred)),
     ] {
         if let Some(value) = value {
-            described.insert(key.into(), value.clone());
+            described.insert(key.into(), as_bool(key, value)?);
         }
     }
     let mut tool = json!({"type": "function", "function": described});

@@ -236,10 +236,10 @@ fn places(length: usize, start: Option<i64>, stop: Option<i64>, step: i64) -> im
 }
 
 fn product(left: &Value, right: &Value) -> Result<Value, Error> {
-    let both_whole = left.is_integer() && right.is_integer();
-    if both_whole && let (Ok(a), Ok(b)) = (i64::try_from(left.clone()), i64::try_from(right.clone())) {
-        return a
-            .checked_mul(b)
+    if left.is_integer() && right.is_integer() {
+        let factors = i64::try_from(left.clone()).ok().zip(i64::try_from(right.clone()).ok());
+        return factors
+            .and_then(|(a, b)| a.checked_mul(b))
             .map(Value::from)
             .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "a product is too large"));
     }

@@ -5,10 +5,11 @@
 
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior, Value, filters};
-use minijinja_contrib::pycompat;
 
 use super::budget::{self, Budget};
 use super::expressions::{DIVISOR, EACH, HELD, JOINED, KEPT, LAZY, NESTED, READ, SLICED, TIMES};
+use super::operators::{self, ADDED, COMPARED, ITEM, MEMBER, REMAINDER, WITHIN};
+use super::strings;
 use super::text::{JsonStyle, Text};
 use crate::prompt::normalise::Normalisation;
 
@@ -16,9 +17,6 @@ use crate::prompt::normalise::Normalisation;
 pub(super) const RAISED: &str = "raised: ";
 /// How deep macros may call each other, four for each: Kimi K3's writes nested schemas by recursion.
 const MAX_RECURSION: usize = 192;
-/// Where `str.splitlines` cuts.
-const LINE_ENDS: [char; 10] =
-    ['\n', '\r', '\u{b}', '\u{c}', '\u{1c}', '\u{1d}', '\u{1e}', '\u{85}', '\u{2028}', '\u{2029}'];
 /// minijinja's own filters that make more than they are given.
 const WITHOUT: [&str; 8] = ["batch", "slice", "groupby", "zip", "chain", "pprint", "format", "urlencode"];
 
@@ -36,10 +34,8 @@ pub(super) fn environment(dialect: Normalisation) -> Environment<'static> {
         text.put_value(value)?;
         Ok(out.write_str(&text.finish())?)
     });
-    env.set_unknown_method_callback(move |state, value, name, args| match value.as_str() {
-        Some(text) => string_method(dialect, state, text, name, args)
-            .unwrap_or_else(|| pycompat::unknown_method_callback(state, value, name, args)),
-        None => pycompat::unknown_method_callback(state, value, name, args),
+    env.set_unknown_method_callback(move |state, value, name, args| {
+        strings::method(dialect, state, value, name, args)
     });
     for name in WITHOUT {
         env.remove_filter(name);
@@ -50,10 +46,68 @@ pub(super) fn environment(dialect: Normalisation) -> Environment<'static> {
     env.add_test("iterable", |value: &Value| {
         !matches!(value.kind(), ValueKind::None | ValueKind::Bool | ValueKind::Number)
     });
-    env.add_test("sequence", |value: &Value| {
-        matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Iterable | ValueKind::Map)
+    // Whoever has a length and elements: to Python also what is not there.
+    env.add_test("sequence", move |value: &Value| match value.kind() {
+        ValueKind::Undefined => dialect == Normalisation::Vllm,
+        kind => matches!(kind, ValueKind::String | ValueKind::Seq | ValueKind::Iterable | ValueKind::Map),
     });
+    if dialect == Normalisation::Vllm {
+        add_pythons_own(&mut env);
+    }
     env
+}
+
+/// What Python takes otherwise than minijinja does, or refuses.
+fn add_pythons_own(env: &mut Environment<'static>) {
+    env.add_function(ADDED, operators::added);
+    env.add_function(COMPARED, operators::compared);
+    env.add_function(WITHIN, operators::within);
+    env.add_function(REMAINDER, operators::remainder);
+    env.add_function(MEMBER, operators::member);
+    env.add_function(ITEM, operators::item);
+    // To Python true is 1.
+    env.add_test("number", |value: &Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool));
+    let checked = |value: &Value, attribute: Option<&str>| {
+        let items = value.try_iter()?.map(|item| match attribute {
+            Some(name) => item.get_attr(name),
+            None => Ok(item),
+        });
+        operators::check_order(&items.collect::<Result<Vec<_>, _>>()?)
+    };
+    env.add_filter("sort", move |state: &State, value: Value, options: Kwargs| {
+        checked(&value, options.get("attribute")?)?;
+        filters::sort(state, value, options)
+    });
+    for (name, choose) in
+        [("min", filters::min as fn(&State, Value) -> Result<Value, Error>), ("max", filters::max)]
+    {
+        env.add_filter(name, move |state: &State, value: Value| {
+            checked(&value, None)?;
+            choose(state, value)
+        });
+    }
+    env.add_filter("list", |state: &State, value: Value| match value.kind() {
+        ValueKind::None => Err(Error::new(ErrorKind::InvalidOperation, "none cannot be walked through")),
+        _ => filters::list(state, value),
+    });
+    env.add_filter("capitalize", |value: &str| match value.is_ascii() {
+        true => Ok(strings::capitalized(value)),
+        false => Err(Error::new(
+            ErrorKind::InvalidOperation,
+            "letters beyond ASCII are written by Python's own tables",
+        )),
+    });
+    env.add_filter("int", |value: &Value| match (value.kind(), value.as_str()) {
+        (ValueKind::Number, _) if value.is_integer() => Ok(value.clone()),
+        (ValueKind::Bool, _) => Ok(Value::from(i64::from(value.is_true()))),
+        (_, Some(text)) if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => text
+            .parse::<i64>()
+            .map(Value::from)
+            .map_err(|e| Error::new(ErrorKind::InvalidOperation, e.to_string())),
+        _ => Err(Error::new(ErrorKind::InvalidOperation, "only plain whole numbers are read")),
+    });
+    // Engines have no such filter in Python.
+    env.remove_filter("split");
 }
 
 fn add_functions(env: &mut Environment<'static>, dialect: Normalisation) {
@@ -81,7 +135,14 @@ fn add_functions(env: &mut Environment<'static>, dialect: Normalisation) {
     env.add_function("strftime_now", |state: &State, format: &str| {
         Budget::of(state).note_date();
         Budget::of(state).charge(format.len() as u64 * 8)?;
-        Ok::<_, Error>(a_day(format))
+        let day = a_day(format);
+        match day.contains('%') {
+            true => Err(Error::new(
+                ErrorKind::InvalidOperation,
+                format!("the date format {format} is not rendered"),
+            )),
+            false => Ok(day),
+        }
     });
 }
 
@@ -104,23 +165,28 @@ fn a_day(format: &str) -> String {
 }
 
 fn add_filters(env: &mut Environment<'static>, dialect: Normalisation) {
-    env.add_filter("tojson", move |state: &State, value: &Value, indent: Option<usize>, options: Kwargs| {
-        let indent = indent.or(options.get("indent")?);
-        let separators: Option<Vec<String>> = options.get("separators")?;
-        let [between, colon] = separators
-            .and_then(|pair| <[String; 2]>::try_from(pair).ok())
-            .unwrap_or_else(|| [if indent.is_some() { "," } else { ", " }.into(), ": ".into()]);
-        let style = JsonStyle {
-            indent,
-            between,
-            colon,
-            ascii: options.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
-            sorted: options.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
-        };
-        let mut text = Text::new(dialect, Budget::of(state));
-        text.put_json(value, &style, 0)?;
-        Ok::<_, Error>(text.finish())
-    });
+    // In this order in both engines; Jinja2's own filter has no other argument than the width.
+    type Width = Option<usize>;
+    env.add_filter(
+        "tojson",
+        move |state: &State, value: &Value, ascii: Option<bool>, indent: Width, options: Kwargs| {
+            let indent = indent.or(options.get("indent")?);
+            let separators: Option<Vec<String>> = options.get("separators")?;
+            let [between, colon] = separators
+                .and_then(|pair| <[String; 2]>::try_from(pair).ok())
+                .unwrap_or_else(|| [if indent.is_some() { "," } else { ", " }.into(), ": ".into()]);
+            let style = JsonStyle {
+                indent,
+                between,
+                colon,
+                ascii: ascii.or(options.get("ensure_ascii")?).unwrap_or(false),
+                sorted: options.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
+            };
+            let mut text = Text::new(dialect, Budget::of(state));
+            text.put_json(value, &style, 0)?;
+            Ok::<_, Error>(text.finish())
+        },
+    );
     env.add_filter("string", move |state: &State, value: &Value| {
         let mut text = Text::new(dialect, Budget::of(state));
         match (dialect, value.kind()) {
@@ -144,7 +210,7 @@ fn add_filters(env: &mut Environment<'static>, dialect: Normalisation) {
     }
     env.add_filter("trim", move |state: &State, value: &Value, chars: Option<&str>| {
         let text = match (value.as_str(), dialect) {
-            (Some(text), _) => return Ok(Some(strip(dialect, text, chars, true, true).to_owned())),
+            (Some(text), _) => return Ok(Some(strings::strip(dialect, text, chars, true, true).to_owned())),
             (None, Normalisation::LlamaCpp) => return Ok(None),
             // Python trims what anything looks like in print.
             (None, Normalisation::Vllm) => {
@@ -153,7 +219,7 @@ fn add_filters(env: &mut Environment<'static>, dialect: Normalisation) {
                 text.finish()
             }
         };
-        Ok::<_, Error>(Some(strip(dialect, &text, chars, true, true).to_owned()))
+        Ok::<_, Error>(Some(strings::strip(dialect, &text, chars, true, true).to_owned()))
     });
     // Python writes down what is no string, and then changes its letters.
     for (name, change) in [("upper", str::to_uppercase as fn(&str) -> String), ("lower", str::to_lowercase)] {
@@ -168,11 +234,11 @@ fn add_filters(env: &mut Environment<'static>, dialect: Normalisation) {
         false => filters::items(value),
     });
     env.add_filter("split", move |state: &State, value: &str, by: Option<&str>, most: Option<i64>| {
-        split(dialect, state, value, by, most, false)
+        strings::split(dialect, state, value, by, most, false)
     });
     env.add_filter("replace", |state: &State, value: &Value, from: &str, to: &str| {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        replace(state, &text, from, to, None)
+        strings::replace(state, &text, from, to, None)
     });
     env.add_filter(
         "indent",
@@ -180,93 +246,9 @@ fn add_filters(env: &mut Environment<'static>, dialect: Normalisation) {
             let width = width.or(options.get("width")?).unwrap_or_else(|| Value::from(4));
             let first = first.or(options.get("first")?).unwrap_or(false);
             let blank = options.get::<Option<bool>>("blank")?.unwrap_or(false);
-            indent(dialect, state, value, &width, first, blank)
+            strings::indent(dialect, state, value, &width, first, blank)
         },
     );
-}
-
-/// The methods of strings that Python has and pycompat lacks, takes differently or does not bound. None: pycompat's business.
-fn string_method(
-    dialect: Normalisation,
-    state: &State,
-    text: &str,
-    name: &str,
-    args: &[Value],
-) -> Option<Result<Value, Error>> {
-    let word = |at: usize| args.get(at).and_then(Value::as_str);
-    let number = |at: usize| args.get(at).and_then(Value::as_i64);
-    Some(match name {
-        "strip" => Ok(Value::from(strip(dialect, text, word(0), true, true))),
-        "lstrip" => Ok(Value::from(strip(dialect, text, word(0), true, false))),
-        "rstrip" => Ok(Value::from(strip(dialect, text, word(0), false, true))),
-        "split" => split(dialect, state, text, word(0), number(1), false),
-        "rsplit" => split(dialect, state, text, word(0), number(1), true),
-        "replace" => match (word(0), word(1)) {
-            (Some(from), Some(to)) => replace(state, text, from, to, number(2)),
-            _ => Err(Error::new(ErrorKind::MissingArgument, "replace takes two strings")),
-        },
-        "removeprefix" => Ok(Value::from(word(0).and_then(|p| text.strip_prefix(p)).unwrap_or(text))),
-        "removesuffix" => Ok(Value::from(word(0).and_then(|s| text.strip_suffix(s)).unwrap_or(text))),
-        "count" => Ok(Value::from(text.matches(word(0).unwrap_or_default()).count())),
-        "isdigit" | "isnumeric" => Ok(Value::from(!text.is_empty() && text.chars().all(char::is_numeric))),
-        "join" => match args.first() {
-            Some(items) => join(dialect, state, items, text, None).map(Value::from),
-            None => Err(Error::new(ErrorKind::MissingArgument, "join takes a list")),
-        },
-        // A width in a format makes as much as it says.
-        "format" if text.contains(':') => {
-            Err(Error::new(ErrorKind::InvalidOperation, "formats with a specification are not rendered"))
-        }
-        _ => return None,
-    })
-}
-
-/// `str.strip()`: Python takes all white space that Unicode knows and the separators of ASCII, C++ `isspace` that of ASCII.
-fn strip<'a>(dialect: Normalisation, text: &'a str, chars: Option<&str>, left: bool, right: bool) -> &'a str {
-    let goes = |c: char| match (chars, dialect) {
-        (Some(chars), _) => chars.contains(c),
-        (None, Normalisation::Vllm) => c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c),
-        (None, Normalisation::LlamaCpp) => matches!(c, ' ' | '\t'..='\r'),
-    };
-    let text = if left { text.trim_start_matches(goes) } else { text };
-    if right { text.trim_end_matches(goes) } else { text }
-}
-
-fn split(
-    dialect: Normalisation,
-    state: &State,
-    text: &str,
-    by: Option<&str>,
-    most: Option<i64>,
-    from_right: bool,
-) -> Result<Value, Error> {
-    let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX - 1);
-    // llama.cpp has no split at white space: without a separator it cuts at each blank.
-    let by = by.or((dialect == Normalisation::LlamaCpp).then_some(" "));
-    let Some(by) = by else {
-        if most != usize::MAX - 1 || from_right {
-            return Err(Error::new(ErrorKind::InvalidOperation, "a split at white space takes no limit"));
-        }
-        Budget::of(state).charge(text.len() as u64 * 16)?;
-        return Ok(text.split_whitespace().map(Value::from).collect());
-    };
-    if by.is_empty() {
-        return Err(Error::new(ErrorKind::InvalidOperation, "empty separator"));
-    }
-    Budget::of(state).charge((text.matches(by).count().min(most) as u64 + 1) * 48)?;
-    if from_right {
-        let mut parts: Vec<Value> = text.rsplitn(most + 1, by).map(Value::from).collect();
-        parts.reverse();
-        return Ok(Value::from(parts));
-    }
-    Ok(text.splitn(most + 1, by).map(Value::from).collect())
-}
-
-fn replace(state: &State, text: &str, from: &str, to: &str, most: Option<i64>) -> Result<Value, Error> {
-    let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
-    let found = text.matches(from).take(most).count() as u64;
-    Budget::of(state).charge(found.saturating_mul(to.len() as u64).saturating_add(text.len() as u64))?;
-    Ok(Value::from(text.replacen(from, to, most)))
 }
 
 fn join(
@@ -285,43 +267,6 @@ fn join(
         }
     }
     Ok(text.finish())
-}
-
-fn indent(
-    dialect: Normalisation,
-    state: &State,
-    text: &str,
-    width: &Value,
-    first: bool,
-    blank: bool,
-) -> Result<String, Error> {
-    let by = match width.as_str() {
-        Some(by) => by.to_owned(),
-        None => {
-            let width = u64::try_from(width.clone())?;
-            Budget::of(state).charge(width)?;
-            " ".repeat(width as usize)
-        }
-    };
-    // To Python a line may end in many ways; all are line feeds afterwards.
-    let breaks = match dialect {
-        Normalisation::Vllm => &LINE_ENDS[..],
-        Normalisation::LlamaCpp => &['\n'],
-    };
-    let text = &if dialect == Normalisation::Vllm { text.replace("\r\n", "\n") } else { text.to_owned() };
-    let lines = text.split(breaks).count() as u64;
-    Budget::of(state).charge(lines.saturating_mul(by.len() as u64).saturating_add(text.len() as u64))?;
-    let mut out = String::with_capacity(text.len());
-    for (at, line) in text.split(breaks).enumerate() {
-        if at > 0 {
-            out.push('\n');
-        }
-        if if at == 0 { first } else { blank || !line.is_empty() } {
-            out.push_str(&by);
-        }
-        out.push_str(line);
-    }
-    Ok(out)
 }
 
 #[cfg(test)]

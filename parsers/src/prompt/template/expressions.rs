@@ -5,6 +5,7 @@ use std::fmt::Write;
 use minijinja::machinery::ast::{BinOpKind, CallArg, CompareOpKind, Expr, UnaryOpKind};
 use minijinja::value::ValueKind;
 
+use super::operators::{self, ADDED, COMPARED, ITEM, MEMBER, REMAINDER, WITHIN};
 use super::printer::{Printed, Printer};
 use crate::prompt::normalise::Normalisation;
 
@@ -41,28 +42,6 @@ const CHARGE: [&str; 2] = ["length", "count"];
 /// Filters that give a generator in Python.
 pub(super) const LAZY_IN_PYTHON: [&str; 7] =
     ["map", "select", "reject", "selectattr", "rejectattr", "unique", "items"];
-
-/// Members that every mapping or string has in Python, and they are not its own. What could as well be the name of a tool's parameter
-/// is not here.
-const METHODS: [&str; 17] = [
-    "clear",
-    "copy",
-    "fromkeys",
-    "get",
-    "items",
-    "keys",
-    "pop",
-    "popitem",
-    "setdefault",
-    "update",
-    "values",
-    "endswith",
-    "lstrip",
-    "rstrip",
-    "split",
-    "startswith",
-    "strip",
-];
 
 impl Printer<'_> {
     pub(super) fn expression(&mut self, expression: &Expr<'_>) -> Printed {
@@ -145,12 +124,23 @@ impl Printer<'_> {
                 self.put(")");
                 Ok(())
             }
+            Expr::GetAttr(get) if self.is_python() && operators::is_method(get.name) => {
+                self.put(MEMBER);
+                self.put("(");
+                self.expression(&get.expr)?;
+                self.put(", ");
+                self.literal(get.name);
+                self.put(")");
+                Ok(())
+            }
             Expr::GetAttr(get) => {
-                self.unsure |= METHODS.contains(&get.name) || matches!(get.expr, Expr::Const(_));
                 self.expression(&get.expr)?;
                 self.put(".");
                 self.put(get.name);
                 Ok(())
+            }
+            Expr::GetItem(get) if self.is_python() && !is_plain_key(&get.subscript_expr) => {
+                self.function(ITEM, [&get.expr, &get.subscript_expr])
             }
             Expr::GetItem(get) => {
                 self.expression(&get.expr)?;
@@ -200,6 +190,18 @@ impl Printer<'_> {
         let (sign, weighed) = match op {
             BinOpKind::Concat => return self.function(JOINED, [left, right]),
             BinOpKind::Mul => return self.function(TIMES, [left, right]),
+            BinOpKind::Add if self.is_python() && !is_number(left) && !is_number(right) => {
+                return self.function(ADDED, [left, right]);
+            }
+            BinOpKind::In if self.is_python() => return self.function(WITHIN, [left, right]),
+            BinOpKind::Rem if self.is_python() && !(is_whole(left) && is_positive(right)) => {
+                return self.function(REMAINDER, [left, right]);
+            }
+            BinOpKind::Lt | BinOpKind::Lte | BinOpKind::Gt | BinOpKind::Gte
+                if self.is_python() && !(is_whole(left) && is_whole(right)) =>
+            {
+                return self.comparison(op, left, right);
+            }
             BinOpKind::Add => (" + ", true),
             BinOpKind::In => (" in ", true),
             BinOpKind::Eq => (" == ", false),
@@ -216,8 +218,6 @@ impl Printer<'_> {
             BinOpKind::Rem => (" % ", false),
             BinOpKind::Pow => (" ** ", false),
         };
-        let is_safe = |side: &Expr<'_>| matches!(side, Expr::Filter(filter) if filter.name == "safe");
-        self.unsure |= matches!(op, BinOpKind::Add) && (is_safe(left) || is_safe(right));
         // What is added to a number is a number.
         let weighed = weighed && !is_number(left) && !is_number(right);
         let operand = if weighed { Self::held } else { Self::expression };
@@ -235,6 +235,25 @@ impl Printer<'_> {
         }
         self.put(")");
         Ok(())
+    }
+
+    fn comparison(&mut self, op: BinOpKind, left: &Expr<'_>, right: &Expr<'_>) -> Printed {
+        self.put(COMPARED);
+        self.put("(");
+        self.expression(left)?;
+        self.put(match op {
+            BinOpKind::Lt => ", \"<\", ",
+            BinOpKind::Lte => ", \"<=\", ",
+            BinOpKind::Gt => ", \">\", ",
+            _ => ", \">=\", ",
+        });
+        self.expression(right)?;
+        self.put(")");
+        Ok(())
+    }
+
+    fn is_python(&self) -> bool {
+        self.dialect == Normalisation::Vllm
     }
 
     /// `base|filter(…)|filter(…)`; inside a filter block there is no base.
@@ -350,6 +369,31 @@ fn is_positive(expression: &Expr<'_>) -> bool {
 /// What costs no more to compare than a step does: roles.
 fn is_short(expression: &Expr<'_>) -> bool {
     matches!(expression, Expr::Const(constant) if constant.value.as_str().is_some_and(|text| text.len() <= SHORT))
+}
+
+/// Whether it is surely a whole number.
+fn is_whole(expression: &Expr<'_>) -> bool {
+    match expression {
+        Expr::Const(constant) => constant.value.is_integer(),
+        Expr::Filter(filter) => CHARGE.contains(&filter.name),
+        Expr::GetAttr(get) => {
+            matches!(&get.expr, Expr::Var(var) if var.id == "loop")
+                && ["index", "index0", "length", "revindex", "revindex0"].contains(&get.name)
+        }
+        Expr::BinOp(it) if matches!(it.op, BinOpKind::Add | BinOpKind::Sub) => {
+            is_whole(&it.left) && is_whole(&it.right)
+        }
+        _ => false,
+    }
+}
+
+/// Whether `a[key]` gives the same to Python, whatever `a` is.
+fn is_plain_key(key: &Expr<'_>) -> bool {
+    match key {
+        Expr::Const(constant) if constant.value.as_str().is_some_and(operators::is_method) => false,
+        Expr::Const(_) => true,
+        key => is_whole(key),
+    }
 }
 
 fn is_number(expression: &Expr<'_>) -> bool {

@@ -11,6 +11,7 @@ use minijinja::machinery::{Token, WhitespaceConfig, parse, tokenize};
 
 use super::parts;
 use super::printer::{self, Hardened};
+use super::proven;
 use crate::prompt::normalise::Normalisation;
 
 /// The longest template that is read, in bytes. The largest in use has about 40 KiB.
@@ -29,13 +30,16 @@ pub(super) fn harden(source: &str, dialect: Normalisation) -> Result<(Hardened, 
     if source.len() > MAX_SOURCE {
         return Err(format!("template has {} bytes; the limit is {MAX_SOURCE}", source.len()));
     }
-    let source = without_generation_tags(source);
-    // As transformers and llama.cpp read chat templates.
+    // As transformers and llama.cpp read chat templates; both take all line ends for line feeds first.
     let whitespace =
         WhitespaceConfig { keep_trailing_newline: false, lstrip_blocks: true, trim_blocks: true };
+    let source = source.replace("\r\n", "\n").replace('\r', "\n");
+    let source = without_generation_tags(&source, whitespace);
     check_depth(&source, whitespace)?;
     let ast = parse(&source, "chat template", Default::default(), whitespace).map_err(|e| e.to_string())?;
-    Ok((printer::print(&ast, dialect)?, parts::wants_lists(&ast)))
+    let mut hardened = printer::print(&ast, dialect)?;
+    hardened.unsure = !proven::is_source_proven(&source, whitespace) || !proven::is_proven(&ast, &source);
+    Ok((hardened, parts::wants_lists(&ast)))
 }
 
 /// Refuses what would make the syntax tree too deep for those who walk it, which the parser itself does not.
@@ -55,24 +59,26 @@ fn check_depth(source: &str, whitespace: WhitespaceConfig) -> Result<(), String>
     Ok(())
 }
 
-/// `{% generation %}` marks what a trainer learns from and prints nothing; minijinja does not know it. It becomes `{% if true %}`.
-fn without_generation_tags(source: &str) -> String {
+/// `{% generation %}` marks what a trainer learns from, prints nothing, and keeps what is set in it to itself; minijinja does not know it. It
+/// becomes `{% with %}`.
+fn without_generation_tags(source: &str, whitespace: WhitespaceConfig) -> String {
     let mut out = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(open) = rest.find("{%") {
-        let Some(close) = rest[open..].find("%}").map(|at| open + at) else { break };
-        let inner = &rest[open + 2..close];
-        let name = inner.trim_matches(['-', '+']).trim();
-        out.push_str(&rest[..open + 2]);
-        match name {
-            "generation" => out.push_str(&inner.replace(name, " if true ")),
-            "endgeneration" => out.push_str(&inner.replace(name, " endif ")),
-            _ => out.push_str(inner),
+    let (mut at, mut opens) = (0, false);
+    // What cannot be read is the parser's to say.
+    for (token, span) in tokenize(source, false, Default::default(), whitespace).flatten() {
+        let replacement = match token {
+            Token::Ident("generation") if opens => "with",
+            Token::Ident("endgeneration") if opens => "endwith",
+            _ => "",
+        };
+        opens = matches!(token, Token::BlockStart);
+        if let Some(before) = source.get(at..span.start_offset as usize).filter(|_| !replacement.is_empty()) {
+            out.push_str(before);
+            out.push_str(replacement);
+            at = span.end_offset as usize;
         }
-        out.push_str("%}");
-        rest = &rest[close + 2..];
     }
-    out.push_str(rest);
+    out.push_str(source.get(at..).unwrap_or_default());
     out
 }
 
@@ -126,7 +132,7 @@ mod tests {
     fn training_marks_print_nothing() {
         assert_eq!(
             harden("{%- generation -%} a {%- endgeneration -%}").unwrap(),
-            "{% if true %}{{ \"a\" }}{% endif %}"
+            "{% with  %}{{ \"a\" }}{% endwith %}"
         );
     }
 

@@ -8,9 +8,13 @@ mod builtins;
 mod expressions;
 mod harden;
 mod inputs;
+mod operators;
 mod parts;
+mod printable;
 mod printer;
+mod proven;
 mod rounds;
+mod strings;
 mod text;
 mod walk;
 

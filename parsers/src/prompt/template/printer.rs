@@ -5,20 +5,17 @@
 
 use minijinja::machinery::ast::{Expr, Stmt};
 
-use super::expressions::{EACH, KEPT, LAZY_IN_PYTHON};
+use super::expressions::{EACH, KEPT};
 use super::inputs::{self as rounds, Input, Rounds};
 use super::rounds::{BEGIN, IS_KNOWN, KEEP, LEFT, TEXT};
 use crate::prompt::normalise::Normalisation;
-
-/// Names that mean something in Python's Jinja and nothing here.
-const PYTHON_ONLY: [&str; 7] = ["self", "lipsum", "cycler", "joiner", "caller", "varargs", "kwargs"];
 
 /// `template` as source.
 ///
 /// # Errors
 /// What chat templates have no use for.
 pub(super) fn print(template: &Stmt<'_>, dialect: Normalisation) -> Result<Hardened, String> {
-    let mut printer = Printer { out: String::new(), dialect, unsure: false, rounds: Vec::new() };
+    let mut printer = Printer { out: String::new(), dialect, rounds: Vec::new() };
     printer.statement(template)?;
     let source = std::mem::take(&mut printer.out);
     printer.rounds = rounds::find(template);
@@ -29,15 +26,13 @@ pub(super) fn print(template: &Stmt<'_>, dialect: Normalisation) -> Result<Harde
             Some(std::mem::take(&mut printer.out))
         }
     };
-    Ok(Hardened { source, by_rounds, unsure: printer.unsure })
+    Ok(Hardened { source, by_rounds, unsure: false })
 }
 
 /// The source in the making.
 pub(super) struct Printer<'a> {
     pub(super) out: String,
     pub(super) dialect: Normalisation,
-    /// See [`Hardened::unsure`].
-    pub(super) unsure: bool,
     /// Loops whose rounds are asked for before they are run.
     rounds: Vec<Rounds<'a>>,
 }
@@ -47,8 +42,7 @@ pub(super) struct Hardened {
     pub(super) source: String,
     /// The same, asking for each round of its loops whether it is known; none if that cannot be known.
     pub(super) by_rounds: Option<String>,
-    /// Python would do what is not done here: it escapes what is added to a `safe` text, and `x.items` without a call is a method to it,
-    /// whatever members `x` has.
+    /// Something in it is not known to render as in Python: see [`super::proven`].
     pub(super) unsure: bool,
 }
 
@@ -68,8 +62,6 @@ impl<'a> Printer<'a> {
         match statement {
             Stmt::Template(template) => self.statements(&template.children),
             Stmt::EmitExpr(emit) => {
-                let printed = if let Expr::Filter(filter) = &emit.expr { filter.name } else { "" };
-                self.unsure |= LAZY_IN_PYTHON.contains(&printed);
                 self.put("{{ ");
                 self.expression(&emit.expr)?;
                 self.put(" }}");
@@ -279,6 +271,13 @@ impl<'a> Printer<'a> {
                 self.put(if list.items.len() == 1 { ",)" } else { ")" });
                 Ok(())
             }
+            // A member of a namespace, whatever its name.
+            Expr::GetAttr(get) => {
+                self.expression(&get.expr)?;
+                self.put(".");
+                self.put(get.name);
+                Ok(())
+            }
             other => self.expression(other),
         }
     }
@@ -302,7 +301,6 @@ impl<'a> Printer<'a> {
         if name.starts_with("__") {
             return Err(format!("template uses the reserved name {name}"));
         }
-        self.unsure |= PYTHON_ONLY.contains(&name);
         self.put(name);
         Ok(())
     }

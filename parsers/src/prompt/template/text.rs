@@ -12,6 +12,7 @@ use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 
 use super::budget::{self, Budget};
+use super::printable;
 use crate::prompt::normalise::Normalisation;
 
 /// Text in the making.
@@ -115,7 +116,12 @@ impl Text {
                 '\r' => quoted.push_str("\\r"),
                 '\t' => quoted.push_str("\\t"),
                 c if c == quote => quoted.extend(['\\', c]),
-                c if is_printable(c) => quoted.push(c),
+                c if !printable::is_assigned(c) => {
+                    let reason =
+                        "a character that is new or unknown prints as the engine's version of Unicode has it";
+                    return Err(Error::new(ErrorKind::InvalidOperation, reason));
+                }
+                c if printable::is_printable(c) => quoted.push(c),
                 c => {
                     let _ = match c as u32 {
                         code @ ..0x100 => write!(quoted, "\\x{code:02x}"),
@@ -159,6 +165,10 @@ impl Text {
             ValueKind::Bool => self.put(if value.is_true() { "true" } else { "false" }),
             ValueKind::Number => self.put_number(value, true),
             ValueKind::String => self.put_json_string(value.as_str().unwrap_or_default(), style.ascii),
+            // In Python that is a generator, a range or a view.
+            ValueKind::Iterable if self.dialect == Normalisation::Vllm => {
+                Err(Error::new(ErrorKind::BadSerialization, "only lists and mappings are written as json"))
+            }
             ValueKind::Seq | ValueKind::Iterable => {
                 self.put("[")?;
                 let mut empty = true;
@@ -184,7 +194,13 @@ impl Text {
                     self.new_line(style, level + 1)?;
                     match key.as_str() {
                         Some(text) => self.put_json_string(text, style.ascii)?,
-                        None => self.put_json_string(&key.to_string(), style.ascii)?,
+                        None if key.is_integer() || self.dialect == Normalisation::LlamaCpp => {
+                            self.put_json_string(&key.to_string(), style.ascii)?;
+                        }
+                        None => {
+                            let reason = format!("a key that is {} is not written as json", key.kind());
+                            return Err(Error::new(ErrorKind::BadSerialization, reason));
+                        }
                     }
                     self.put(&style.colon)?;
                     self.put_json(&value.get_item(key)?, style, level + 1)?;
@@ -233,19 +249,6 @@ impl Text {
         self.out.push('"');
         Ok(())
     }
-}
-
-/// `str.isprintable`: no control or format character, no separator but the space, nothing of private use. (Python also leaves out what
-/// its version of Unicode has not assigned; that is not mirrored.)
-fn is_printable(c: char) -> bool {
-    !matches!(
-        c,
-        '\0'..='\x1f' | '\x7f'..='\u{a0}' | '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}'
-            | '\u{890}'..='\u{891}' | '\u{8e2}' | '\u{1680}' | '\u{180e}' | '\u{2000}'..='\u{200f}' | '\u{2028}'..='\u{202f}'
-            | '\u{205f}'..='\u{2064}' | '\u{2066}'..='\u{206f}' | '\u{3000}' | '\u{e000}'..='\u{f8ff}' | '\u{feff}'
-            | '\u{fff9}'..='\u{fffb}' | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{13438}' | '\u{1bca0}'..='\u{1bca3}'
-            | '\u{1d173}'..='\u{1d17a}' | '\u{e0001}' | '\u{e0020}'..='\u{e007f}' | '\u{f0000}'..
-    )
 }
 
 /// `repr(float)`: the shortest digits that read back as the same number, with an exponent below 1e-4 and from 1e16 on.

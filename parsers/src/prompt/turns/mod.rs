@@ -155,8 +155,9 @@ impl Reading<'_> {
     fn variables(self, request: &ChatRequest) -> Option<Map<String, Json>> {
         match self.normalisation {
             Normalisation::Vllm => {
-                let variables = vllm::variables(request).ok()?;
-                (!vllm::is_true(variables.get("continue_final_message"))).then_some(variables)
+                let mut variables = vllm::variables(request).ok()?;
+                let go_on = variables.shift_remove("continue_final_message");
+                (!vllm::is_true(go_on.as_ref())).then_some(variables)
             }
             Normalisation::LlamaCpp => {
                 if request.root().get("continue_final_message").is_some_and(|value| !value.is_null()) {
