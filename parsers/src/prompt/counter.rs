@@ -179,7 +179,7 @@ impl PromptCounter {
         if sum.unsure {
             let rough = super::bounds::bounds(request);
             return Ok(TokenCount::Between {
-                low: rough.low().min(count),
+                low: rough.low().min(count / 2),
                 high: rough.high().max(count * 3),
             });
         }

@@ -112,8 +112,7 @@ impl PromptCounter {
 
     fn load_gguf(path: &Path, name: String) -> Result<Self, LoadError> {
         let Some(file) = open(path)? else {
-            let reason = "no such file or folder".into();
-            return Err(LoadError::NotAModel { path: path.into(), reason });
+            return Err(LoadError::Io { path: path.into(), reason: std::io::ErrorKind::NotFound.into() });
         };
         Self::from_gguf(path, name, BufReader::with_capacity(1 << 16, file))
     }

@@ -230,17 +230,27 @@ fn what_cannot_be_loaded_is_named_with_its_reason() {
             || template.contains(":2"),
         "{template}"
     );
+    #[cfg(unix)]
+    for endless in ["/dev/zero", "/dev/null"] {
+        let error = PromptCounter::load(std::path::Path::new(endless)).unwrap_err().to_string();
+        assert!(error.ends_with("is not a regular file"), "{error}");
+    }
     let config = failed(&[("tokenizer.json", TINY), ("tokenizer_config.json", "[")], "");
     assert!(config.starts_with("DIR/tokenizer_config.json: not valid json: "), "{config}");
 }
 
 #[test]
 fn a_template_that_python_renders_otherwise_gives_bounds_and_no_count() {
-    for template in ["{{ 'x' | safe + messages[0].content }}", "{{ messages[0].content }}{{ tools.items }}"] {
+    for template in
+        ["{{ 'x' | safe + messages[0].content }}", "{{ messages[0].content | wordwrap }}", "{{ (1, 2) }}"]
+    {
         let counter = with_template("unsure", template);
-        let count = counter.count_chat(&request(&user("hi")), Vllm).unwrap();
-        assert!(!count.is_exact(), "{template}: {count}");
+        let count = counter.count_chat(&request(&user("hi")), Vllm);
+        assert!(!count.is_ok_and(|count| count.is_exact()), "{template}");
     }
+    // A method of every mapping, whatever its members are.
+    let count = with_template("method", "{{ messages[0].items }}").count_chat(&request(&user("hi")), Vllm);
+    assert!(matches!(count, Err(CountError::Failed(_))), "{count:?}");
 }
 
 #[test]

@@ -107,7 +107,11 @@ impl Terms {
             format: None,
             family: None,
         });
-        let counts = matches!(call.endpoint.dialect, Some(Dialect::Chat | Dialect::Completions));
+        // vLLM shortens a prompt by this member because it is asked to.
+        let shortens = call.request.as_ref().is_some_and(|request| {
+            request.root().get("truncate_prompt_tokens").is_some_and(|most| !most.is_null())
+        });
+        let counts = !shortens && matches!(call.endpoint.dialect, Some(Dialect::Chat | Dialect::Completions));
         Self {
             stream: call.stream,
             silence: Silence {

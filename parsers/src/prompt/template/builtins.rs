@@ -259,6 +259,9 @@ fn join(
     attribute: Option<&str>,
 ) -> Result<String, Error> {
     let mut text = Text::new(dialect, Budget::of(state));
+    if items.is_none() && dialect == Normalisation::Vllm {
+        return Err(Error::new(ErrorKind::InvalidOperation, "none cannot be walked through"));
+    }
     for (at, item) in items.try_iter()?.enumerate() {
         text.put(if at > 0 { by } else { "" })?;
         match attribute {
@@ -302,7 +305,7 @@ mod tests {
             ("'abab'.count('ab')", "2"),
             ("'abc'.count('')", "4"),
             ("'abc'.removeprefix('a').removesuffix('c')", "b"),
-            ("', '.join(list)", "1, 2"),
+            ("', '.join(['a', 'b'])", "a, b"),
             ("'aXbX'.replace('X', '-', 1)", "a-bX"),
             ("''.isdigit()", "False"),
             ("(nothing | length) ~ (list | count) ~ ('ab' | length)", "022"),

@@ -1,4 +1,4 @@
-//! Writes a parsed template out again: the expressions, with what can grow in them weighed. See [`super::harden`].
+//! Writes a parsed template out again: the expressions, with what can grow in them weighed ([`super::harden`]).
 
 use std::fmt::Write;
 
@@ -27,7 +27,6 @@ pub(super) const JOINED: &str = "__joined";
 pub(super) const TIMES: &str = "__times";
 /// `a[start:stop:step]`
 pub(super) const SLICED: &str = "__sliced";
-
 /// `a / b`, `a // b`, `a % b`: gives back `b`.
 pub(super) const DIVISOR: &str = "__divisor";
 
@@ -390,8 +389,7 @@ fn is_whole(expression: &Expr<'_>) -> bool {
 /// Whether `a[key]` gives the same to Python, whatever `a` is.
 fn is_plain_key(key: &Expr<'_>) -> bool {
     match key {
-        Expr::Const(constant) if constant.value.as_str().is_some_and(operators::is_method) => false,
-        Expr::Const(_) => true,
+        Expr::Const(constant) => !constant.value.as_str().is_some_and(operators::is_method),
         key => is_whole(key),
     }
 }

@@ -64,8 +64,8 @@ fn check_depth(source: &str, whitespace: WhitespaceConfig) -> Result<(), String>
 fn without_generation_tags(source: &str, whitespace: WhitespaceConfig) -> String {
     let mut out = String::with_capacity(source.len());
     let (mut at, mut opens) = (0, false);
-    // What cannot be read is the parser's to say.
-    for (token, span) in tokenize(source, false, Default::default(), whitespace).flatten() {
+    // What cannot be read is the parser's to say; the tokens do not end there.
+    for (token, span) in tokenize(source, false, Default::default(), whitespace).map_while(Result::ok) {
         let replacement = match token {
             Token::Ident("generation") if opens => "with",
             Token::Ident("endgeneration") if opens => "endwith",
@@ -126,6 +126,17 @@ mod tests {
             // The reserved name is the printer's, not the source's.
             assert_eq!(harden(&source.replace("__held(a)", "a")).unwrap(), source);
         }
+    }
+
+    #[test]
+    fn a_template_that_cannot_be_read_is_an_error_and_no_loop() {
+        assert!(harden("{{ ? }}").is_err());
+        assert!(super::proven::is_source_proven("{{ ? }}", Default::default()));
+    }
+
+    #[test]
+    fn training_marks_in_texts_are_text() {
+        assert_eq!(harden("{{ '{% generation %}' }}").unwrap(), "{{ \"{% generation %}\" }}");
     }
 
     #[test]

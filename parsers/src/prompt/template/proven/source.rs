@@ -9,8 +9,8 @@ pub(in super::super) fn is_proven(source: &str, whitespace: WhitespaceConfig) ->
     if source.contains(is_odd) || source.contains("{{+") || has_raw_block(source) {
         return false;
     }
-    tokenize(source, false, Default::default(), whitespace).all(|token| {
-        let Ok((token, span)) = token else { return true };
+    // At what cannot be read the tokens do not end: it is the same error for ever.
+    tokenize(source, false, Default::default(), whitespace).map_while(Result::ok).all(|(token, span)| {
         let written = source.get(span.start_offset as usize..span.end_offset as usize).unwrap_or_default();
         match token {
             Token::String(_) | Token::Str(_) => has_common_escapes(written),
