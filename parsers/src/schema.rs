@@ -164,6 +164,11 @@ impl Tool {
         coerce::text_is_string(&self.branches().property(parameter))
     }
 
+    /// Whether the schema allows a string as this parameter's value.
+    pub(crate) fn takes_string(&self, parameter: &str) -> bool {
+        coerce::takes_text(&self.branches().property(parameter))
+    }
+
     /// The JSON text of a value that was written without types, as XML formats do: null, integer, number, boolean,
     /// object, array, string, the first that the schema allows and the text reads as. Text that reads as nothing
     /// allowed stays a string; a string is verbatim.

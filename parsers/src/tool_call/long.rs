@@ -166,7 +166,9 @@ fn xml(text: &str, at: usize, opened: bool, format: &'static Format, tools: &Too
     // JSON inside the block, or anything else but parameters, is not for this path.
     let inside = used + loose_blanks(&text[used..]);
     let written = text[used..].trim_start().starts_with('\\');
-    if !text[inside..].starts_with('<') || written {
+    // A CDATA section has to be seen whole.
+    let section = text[inside..].starts_with("<param ");
+    if !text[inside..].starts_with('<') || written || section {
         return None;
     }
     let stream = XmlStream::new(Kind::of(prefix, element), opened, format);

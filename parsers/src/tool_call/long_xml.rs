@@ -135,8 +135,15 @@ impl XmlStream {
                 if !self.is_known(name) {
                     self.keys.push(name.to_owned());
                 }
-                let loose = attributes.iter().any(|(key, flag)| *key == "string" && *flag == "false");
-                if target.is_string(name) && !loose {
+                let flag = attributes.iter().find(|(key, _)| *key == "string").map(|(_, flag)| *flag);
+                let is_string = match flag {
+                    Some("false") => false,
+                    Some("true") => {
+                        target.is_string(name) || target.tool.is_some_and(|tool| tool.takes_string(name))
+                    }
+                    _ => target.is_string(name),
+                };
+                if is_string {
                     out.push('"');
                     self.state = State::Text { begun: false };
                 } else {

@@ -85,7 +85,7 @@ impl Machine {
                 Ok((format, _)) if !settings.looks_for(format) => return Look::Text(1),
                 Ok((format, opener)) => {
                     let doubt = self.doubt_of(format);
-                    let certain = matches!(doubt, Doubt::None | Doubt::Led) && !self.place.shows();
+                    let certain = doubt <= Doubt::Led && !self.place.shows();
                     if let Some(look) = self.look_long(rest, opener, format, settings).filter(|_| certain) {
                         return look;
                     }
@@ -235,7 +235,7 @@ impl Machine {
             Step::Not(_) => fence,
             Step::More if !open => fence,
             step if self.is_denied(rest, &step) => fence,
-            Step::Calls(..) if self.doubt() != Doubt::None => fence,
+            Step::Calls(..) if self.doubt() > Doubt::Line => fence,
             step => Look::Read(step, false),
         }
     }
@@ -247,7 +247,7 @@ impl Machine {
         let context = self.context(end, settings);
         match grammar::settle(named::functionary(rest, 3, context), rest, &[], &[], context) {
             Step::Not(used) => Look::Text(used),
-            step => Look::Read(step, true),
+            step => self.meant(rest, step, self.doubt(), end, settings),
         }
     }
 }

@@ -5,14 +5,16 @@
 
 use super::Settings;
 use super::formats::{self, Format, Grammar, INVENTED, LEAKS, SURPLUS};
-use super::grammar::{End, Step, starts_with_any};
+use super::grammar::{End, Step, starts_with_any, window};
 use super::lead::Lead;
 use super::lines::closes_showing;
 use super::machine::{Look, Machine};
 use super::weak;
 
-/// The end of inline code is looked for in so many bytes.
+/// The end of inline code, or of a line, is looked for in so many bytes.
 const SPAN: usize = 512;
+/// No word has so many bytes.
+const WORD: usize = 64;
 /// As many calls in a row may follow a doubtful one before it is believed.
 const ROW: usize = 64;
 
@@ -21,6 +23,8 @@ const ROW: usize = 64;
 pub(super) enum Doubt {
     /// Nothing.
     None,
+    /// It begins its line: neither that line nor the next may go on in a sentence that it began.
+    Line,
     /// The line before goes on into it: nothing but further calls may follow. What is shown is short: a long call may leave.
     Led,
     /// A sentence has ended before it on its line: what follows on that line must begin another.
@@ -49,7 +53,11 @@ impl Machine {
         let code = place.is_code(&self.pending);
         if self.gap {
             // Behind a call all is meant; at the very start an indented one may be an example.
-            return if code && !self.has_call() { Doubt::Alone } else { Doubt::None };
+            return match (self.has_call(), code) {
+                (true, _) => Doubt::None,
+                (false, true) => Doubt::Alone,
+                (false, false) => Doubt::Line,
+            };
         }
         let lead = place.lead(&self.text);
         let led = lead != Lead::Ended && !(place.start && self.has_call());
@@ -65,7 +73,7 @@ impl Machine {
         ];
         match (led, others.iter().filter(|other| **other).count()) {
             (false, 0) if place.span => Doubt::Span,
-            (false, 0) if place.start => Doubt::None,
+            (false, 0) if place.start => Doubt::Line,
             (false, 0) => Doubt::Sentence,
             (true, 0) if place.start => Doubt::Led,
             (true, 0) | (false, 1) => Doubt::Alone,
@@ -103,7 +111,7 @@ impl Machine {
         let doubt = self.doubt();
         if !weak::is_closed(&rest[..used]) {
             // Nothing follows it. A bare object may be announced, a fence or a list is documentation then.
-            let meant = doubt == Doubt::None
+            let meant = doubt <= Doubt::Line
                 || (doubt == Doubt::Led && rest.starts_with(['{', '[']) && !weak::is_list(rest));
             return if meant { Look::Read(step, false) } else { Look::Shown(used) };
         }
@@ -136,6 +144,7 @@ impl Machine {
         match doubt {
             Doubt::None => Some(true),
             Doubt::Talk => Some(false),
+            Doubt::Line => subject(behind, end),
             Doubt::Led | Doubt::Alone => self.ends_turn(self.behind_calls(behind, end, settings)?),
             Doubt::Sentence => sentence(self.behind_calls(behind, end, settings)?),
             Doubt::Span => span(behind),
@@ -170,10 +179,13 @@ impl Machine {
             if formats::at(rest).is_ok()
                 || starts_with_any(rest, INVENTED).is_ok()
                 || rest.starts_with("<think>")
+                || rest.starts_with(">>>")
             {
                 return Some(true);
             }
-            let mut open = "<think>".starts_with(rest);
+            let mut open = "<think>".starts_with(rest)
+                || ">>>".starts_with(rest)
+                || matches!(formats::at(rest), Err(true));
             let mut used = None;
             for markers in [LEAKS, SURPLUS, self.shell, INVENTED] {
                 match starts_with_any(rest, markers) {
@@ -210,6 +222,45 @@ fn closed(text: &str) -> Option<&str> {
             Err(true) if !rest.is_empty() => return None,
             _ => return Some(rest),
         }
+    }
+}
+
+/// The call is no subject of a sentence: its line does not go on in small letters, nor does the next one to a sentence's end.
+/// None while that is open. A line of one word is the label of a turn whose tokens were lost.
+fn subject(behind: &str, end: End) -> Option<bool> {
+    let mut rest = behind;
+    loop {
+        let next = rest.trim_start();
+        match formats::closer_at(next) {
+            Ok(closer) if !next.starts_with('`') => rest = &next[closer..],
+            Err(true) if !next.is_empty() => return None,
+            _ => break,
+        }
+    }
+    rest = rest.trim_start_matches([' ', '\t']);
+    let same = rest.trim_start_matches([',', ';', ':', '-', '–', '—']);
+    if same.len() < rest.len() {
+        rest = same.trim_start_matches([' ', '\t']);
+        return rest.chars().next().map(|c| !c.is_alphabetic());
+    }
+    let next = rest.trim_start_matches('\r').strip_prefix('\n');
+    if let Some(next) = next {
+        rest = next.trim_start_matches([' ', '\t']);
+    }
+    if rest.chars().next().is_some_and(|c| !c.is_lowercase()) {
+        return Some(true);
+    }
+    match rest.find(|c: char| !c.is_alphabetic() && !"'’".contains(c)) {
+        None => return (rest.len() > WORD).then_some(true),
+        Some(end) if !rest[end..].starts_with([' ', ',']) => return Some(true),
+        Some(_) if next.is_none() => return Some(false),
+        Some(_) => {}
+    }
+    let line = window(rest, SPAN);
+    match line.find(['\n', '<']) {
+        Some(end) => Some(!line[..end].trim_end().ends_with(['.', '!', '?'])),
+        None if end.is_end() => Some(!line.trim_end().ends_with(['.', '!', '?'])),
+        None => (line.len() < rest.len()).then_some(true),
     }
 }
 

@@ -60,9 +60,9 @@ pub(crate) fn header(header: &str, grammar: Grammar) -> Option<(String, Option<S
     match grammar {
         Grammar::Harmony => channels::header(header).map(|tool| (tool.to_owned(), None)),
         Grammar::Mistral => {
-            let header = header.strip_suffix("[ARGS]").unwrap_or(header);
-            let (name, id) = match header.split_once("[CALL_ID]") {
-                Some((name, id)) => (name, Some(id.to_owned())),
+            let header = header.strip_suffix(ARGS).unwrap_or(header);
+            let (name, id) = match header.split_once(CALL_ID) {
+                Some((name, id)) => (name, Some(id.trim().to_owned())),
                 None => (header, None),
             };
             Some((name.trim().to_owned(), id))
@@ -133,6 +133,9 @@ fn by_keys(json: &str, ctx: Context<'_>) -> Option<String> {
     fitting.next().filter(|_| fitting.next().is_none()).map(str::to_owned)
 }
 
+const CALL_ID: &str = "[CALL_ID]";
+const ARGS: &str = "[ARGS]";
+
 /// Mistral: `[TOOL_CALLS]` and then a list, or `NAME{…}`, `NAME[ARGS]{…}`, `NAME[CALL_ID]id[ARGS]{…}`.
 pub(crate) fn mistral(text: &str, at: usize, ctx: Context<'_>) -> Step {
     let start = at + blanks(&text[at..]);
@@ -148,15 +151,18 @@ pub(crate) fn mistral(text: &str, at: usize, ctx: Context<'_>) -> Step {
     if length == 0 {
         return Step::Not(at);
     }
+    // Blanks before a marker are none of the call.
+    let marked = |rest: &'_ str, marker: &str| rest.trim_start().starts_with(marker);
     let mut id = None;
-    if let Some(after) = rest.strip_prefix("[CALL_ID]") {
+    if marked(rest, CALL_ID) {
+        let after = rest.trim_start()[CALL_ID.len()..].trim_start();
         let length = after.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(after.len());
         let (written, behind) = after.split_at(length);
         id = Some(written.to_owned()).filter(|id| !id.is_empty());
         rest = behind;
     }
-    if let Some(after) = rest.strip_prefix("[ARGS]") {
-        rest = after.trim_start();
+    if marked(rest, ARGS) {
+        rest = rest.trim_start()[ARGS.len()..].trim_start();
     }
     if ctx.tools.resolve(name).is_some() {
         rest = rest.trim_start();
@@ -164,8 +170,8 @@ pub(crate) fn mistral(text: &str, at: usize, ctx: Context<'_>) -> Step {
     if rest.starts_with('{') {
         return body(text, text.len() - rest.len(), name, id, &[], ctx);
     }
-    let partial = ["[CALL_ID]", "[ARGS]"].iter().any(|marker| marker.starts_with(rest));
-    if partial { Step::More } else { Step::Not(at) }
+    let marker = rest.trim_start();
+    if [CALL_ID, ARGS].iter().any(|known| known.starts_with(marker)) { Step::More } else { Step::Not(at) }
 }
 
 /// Functionary: `>>>NAME` newline `{…}`, and `>>>all` newline before text.

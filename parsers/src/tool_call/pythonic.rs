@@ -3,7 +3,7 @@
 //! Literals only: a name or an expression as a value is program text, not a call. Its
 //! strings are read in `python_string.rs`.
 
-use super::grammar::{Call, Context, Step, blanks, name_length, starts_with_any};
+use super::grammar::{Call, Context, End, Step, blanks, name_length, starts_with_any};
 use super::python_string;
 use super::values::{DEPTH, Values};
 
@@ -18,8 +18,10 @@ pub(crate) enum Stop {
 
 /// Reads calls from `at` on: `[f(…), g(…)]`, or one or several bare ones; then one of the closers, if there are any.
 pub(crate) fn calls(text: &str, at: usize, closers: &[&str], ctx: Context<'_>) -> Step {
-    match read(text, at, ctx) {
-        Ok((calls, end)) => {
+    let mut cursor = Cursor { text, at, depth: 1, begun: false };
+    let mut calls = Vec::new();
+    match list(&mut cursor, &mut calls, ctx) {
+        Ok(end) => {
             let after = end + blanks(&text[end..]);
             match starts_with_any(&text[after..], closers) {
                 Ok(closer) => Step::Calls(calls, after + closer.len()),
@@ -29,33 +31,28 @@ pub(crate) fn calls(text: &str, at: usize, closers: &[&str], ctx: Context<'_>) -
                 Err(_) => Step::Calls(calls, end),
             }
         }
-        Err((Stop::Short, _)) => Step::More,
-        Err((Stop::Bad, true)) if !closers.is_empty() => Step::Broken(Vec::new(), at),
-        Err((Stop::Bad, _)) => Step::Not(at.max(1)),
+        Err(Stop::Short) if ctx.end == End::Cut && !calls.is_empty() => Step::CutAfter(calls),
+        Err(Stop::Short) => Step::More,
+        Err(Stop::Bad) if cursor.begun && !closers.is_empty() => Step::Broken(Vec::new(), at),
+        Err(Stop::Bad) => Step::Not(at.max(1)),
     }
 }
 
-/// The calls and their end; or why not, and whether one had begun.
-fn read(text: &str, at: usize, ctx: Context<'_>) -> Result<(Vec<Call>, usize), (Stop, bool)> {
-    let mut cursor = Cursor { text, at, depth: 1, begun: false };
-    list(&mut cursor, ctx).map_err(|stop| (stop, cursor.begun))
-}
-
-fn list(cursor: &mut Cursor<'_>, ctx: Context<'_>) -> Result<(Vec<Call>, usize), Stop> {
+/// The end of the calls.
+fn list(cursor: &mut Cursor<'_>, calls: &mut Vec<Call>, ctx: Context<'_>) -> Result<usize, Stop> {
     let list = cursor.eat('[');
-    let mut calls = Vec::new();
     loop {
         let end = cursor.at;
         cursor.skip();
         if list && cursor.eat(']') {
-            return if calls.is_empty() { Err(Stop::Bad) } else { Ok((calls, cursor.at)) };
+            return if calls.is_empty() { Err(Stop::Bad) } else { Ok(cursor.at) };
         }
         if !list && !calls.is_empty() {
             // Bare calls follow each other, one a line, as long as they are calls.
             match call(cursor, ctx) {
                 Ok(call) => calls.push(call),
                 Err(Stop::Short) if !ctx.end.is_end() => return Err(Stop::Short),
-                Err(_) => return Ok((calls, end)),
+                Err(_) => return Ok(end),
             }
             continue;
         }

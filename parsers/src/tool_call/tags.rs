@@ -3,7 +3,7 @@
 //! M3 prefixes every tag, and the parameter's name is the tag; lists are `<item>` elements. K3 writes `<|open|>tag attributes
 //! <|sep|>` and `<|close|>tag<|sep|>`. Text of leaves is verbatim and typed by the schema.
 
-use super::grammar::{Context, Step, blanks, window};
+use super::grammar::{Context, End, Step, blanks, window};
 use super::inner::{self, Found, Inner};
 use super::normalise::quoted;
 use super::values::Values;
@@ -29,12 +29,14 @@ pub(crate) fn minimax3(text: &str, at: usize) -> impl Fn(Context<'_>) -> Step {
                         calls.push(call);
                         at = end;
                     }
+                    Err(true) if ctx.end == End::Cut && !calls.is_empty() => return Step::CutAfter(calls),
                     Err(true) => return Step::More,
                     Err(false) => return extent(text, end),
                 },
                 Err(true) if text.len() == at && ctx.end.is_end() && !calls.is_empty() => {
                     return Step::Calls(calls, at);
                 }
+                Err(true) if ctx.end == End::Cut && !calls.is_empty() => return Step::CutAfter(calls),
                 Err(true) => return Step::More,
                 _ if !calls.is_empty() => return Step::Calls(calls, at),
                 _ => return Step::Not(M3.len()),
@@ -183,7 +185,8 @@ fn kimi3_call(text: &str, ctx: Context<'_>) -> Result<(super::grammar::Call, usi
         };
         let value = &text[from..from + end];
         match attribute(head, "type").as_deref() {
-            Some("string") | None => values.push(&key, value),
+            Some("string") => values.push_string(&key, value),
+            None => values.push(&key, value),
             Some(_) => values.push_loose(&key, value),
         }
         at = from + next;

@@ -129,7 +129,7 @@ impl Thought {
                     return true;
                 }
                 Found::Open if !end.is_end() && self.held.len() - at < LONGEST => return false,
-                Found::Open | Found::No | Found::Rejected => {}
+                Found::Open | Found::No | Found::Rejected | Found::Talk(_) => {}
             }
         }
         if self.held.len() - used > AFTER {
@@ -147,6 +147,7 @@ impl Thought {
             at += found;
             match self.candidate(at, end, settings) {
                 Found::No | Found::Rejected => at += 1,
+                Found::Talk(bytes) => at += bytes,
                 Found::Open => {
                     let long = self.held.len() - at >= LONGEST;
                     if long || end == End::Stop {
@@ -198,7 +199,7 @@ impl Thought {
                 Ok((format, _))
                     if !format.token && from == at && self.draft.is_none() && !self.own_line(at) =>
                 {
-                    return Found::No;
+                    return self.talk(from, context);
                 }
                 Ok((format, opener)) => match format.read(rest, opener, context) {
                     Step::More => return Found::Open,
@@ -227,6 +228,25 @@ impl Thought {
         Found::Rejected
     }
 
+    /// A call in the middle of a line is talk with all that it encloses.
+    fn talk(&self, at: usize, context: Context<'_>) -> Found {
+        let rest = &self.held[at..];
+        let Ok((format, opener)) = formats::at(rest) else { return Found::No };
+        match format.read(rest, opener, context) {
+            Step::More if context.end.is_end() => Found::Talk(rest.len()),
+            Step::More => Found::Open,
+            Step::Calls(_, used) | Step::Not(used) | Step::Before(_, _, used) => Found::Talk(used.max(1)),
+            Step::Opener(used) => {
+                let from = used + loose_blanks(&rest[used..]);
+                match self.talk(at + from, context) {
+                    Found::Talk(bytes) => Found::Talk(from + bytes),
+                    found => found,
+                }
+            }
+            _ => Found::Talk(rest.len()),
+        }
+    }
+
     /// The first bytes are thought.
     fn give(&mut self, bytes: usize, events: &mut Vec<Event>) {
         if bytes == 0 {
@@ -246,5 +266,7 @@ enum Found {
     /// A marker, but no call behind it.
     Rejected,
     Open,
+    /// So many bytes are talk, whatever they show.
+    Talk(usize),
     Calls(Vec<Call>, usize),
 }

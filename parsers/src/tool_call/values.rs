@@ -54,6 +54,14 @@ impl<'a> Values<'a> {
         self.push_json(key, json);
     }
 
+    /// A value that the model calls a string: it is one where the schema allows any.
+    pub(crate) fn push_string(&mut self, key: &str, text: &str) {
+        match self.tool.is_some_and(|tool| tool.takes_string(key)) {
+            true => self.push_json(key, quoted(text)),
+            false => self.push(key, text),
+        }
+    }
+
     /// A value whose text is meant as JSON if the schema does not say otherwise.
     pub(crate) fn push_loose(&mut self, key: &str, text: &str) {
         if self.has_parameter(key) || crate::json::Value::parse(text).is_err() {

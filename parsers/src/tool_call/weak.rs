@@ -4,7 +4,7 @@
 //! nothing behind it. Whatever contradicts that, in the order in which it arrives, makes it text.
 
 use super::Settings;
-use super::formats::{self, Format, LEAKS};
+use super::formats::{self, Format, INVENTED, LEAKS};
 use super::grammar::{Call, Context, End, Step, blanks, may_become, name_length, starts_with_any, window};
 use super::json_block::{self, Scan};
 use super::normalise::{self, ARGUMENTS, NAMES, OTHERS};
@@ -156,12 +156,15 @@ fn at_the_end(text: &str, calls: Vec<Call>, used: usize, ctx: Context<'_>) -> St
     let mut at = used + blanks(&text[used..]);
     loop {
         let rest = &text[at..];
+        // A result or a turn that the model invents is no part of its answer.
+        let invented = starts_with_any(rest, INVENTED);
         match starts_with_any(rest, LEAKS) {
+            _ if invented.is_ok() => return Step::Calls(calls, at),
             Ok(leak) => at += leak.len() + blanks(&rest[leak.len()..]),
             Err(_) if rest.is_empty() => {
                 return if ctx.end.is_end() { Step::Calls(calls, at) } else { Step::More };
             }
-            Err(true) if !ctx.end.is_end() => return Step::More,
+            Err(may) if (may || invented == Err(true)) && !ctx.end.is_end() => return Step::More,
             Err(_) if rest.starts_with(">>>") => return Step::Calls(calls, at),
             Err(_) if ">>>".starts_with(rest) && !ctx.end.is_end() => return Step::More,
             Err(_) => return Step::Not(1),

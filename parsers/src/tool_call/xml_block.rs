@@ -13,7 +13,7 @@ use super::values::Values;
 pub(crate) use super::wrapper::{Wrapper, functions};
 use super::xml_head::{FUNCTIONS, Head, PARAMETERS, assigns, behind_repeats, head};
 use super::xml_tags::{Kind, Tags};
-use super::xml_value::{Value, value};
+use super::xml_value::{Opened, Value, value};
 
 /// What stands where a block should.
 pub(crate) enum Function {
@@ -153,11 +153,11 @@ fn parameters_of(text: &str, at: usize, name: &str, tags: &Tags<'_>, block: &mut
         if rest.starts_with('{') && values.is_empty() {
             return object(text, end, name, tags);
         }
-        let (key, attributes, assigned) = match head(rest, PARAMETERS, |key| values.has_parameter(key)) {
+        let (key, attributes, kind) = match head(rest, PARAMETERS, |key| values.has_parameter(key)) {
             Head::Is { closed: true, .. } => return Function::Bad,
-            Head::Is { name, attributes, length, .. } => {
+            Head::Is { name, attributes, element, length, .. } => {
                 end += length;
-                (name, attributes, assigns(&rest[..length]))
+                (name, attributes, Opened { assigned: assigns(&rest[..length]), wrapped: element == "param" })
             }
             Head::More => return Function::More,
             Head::Bad => return Function::Bad,
@@ -173,7 +173,7 @@ fn parameters_of(text: &str, at: usize, name: &str, tags: &Tags<'_>, block: &mut
         if !block.keys.iter().any(|known| known == key) {
             block.keys.push(key.to_owned());
         }
-        let (value, next) = match value(text, end, assigned, tags, block) {
+        let (value, next) = match value(text, end, kind, tags, block) {
             Value::Open => return Function::More,
             Value::Bad => return Function::Bad,
             Value::Is(value, next) => (value, next),
@@ -185,11 +185,13 @@ fn parameters_of(text: &str, at: usize, name: &str, tags: &Tags<'_>, block: &mut
             true => strip_newlines(value),
             false => value,
         };
-        let value = cdata(value);
-        let typed = attributes.iter().any(|(key, flag)| *key == "string" && *flag == "false");
-        match typed || key == "arguments" || key == "input" {
-            true => block.values.push_loose(key, value),
-            false => block.values.push(key, value),
+        let value = if kind.wrapped { cdata(value) } else { value };
+        // DeepSeek says which values are strings.
+        match attributes.iter().find(|(key, _)| *key == "string").map(|(_, flag)| *flag) {
+            Some("true") => block.values.push_string(key, value),
+            Some("false") => block.values.push_loose(key, value),
+            _ if key == "arguments" || key == "input" => block.values.push_loose(key, value),
+            _ => block.values.push(key, value),
         }
     }
 }

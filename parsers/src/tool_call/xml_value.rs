@@ -17,19 +17,29 @@ pub(crate) enum Value<'t> {
     Is(&'t str, usize),
 }
 
+/// How the parameter's tag opens the value.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opened {
+    /// `<parameter=K>`.
+    pub(crate) assigned: bool,
+    /// `<param name="K">`, MiniCPM's tag: the value may stand in a CDATA section.
+    pub(crate) wrapped: bool,
+}
+
 /// The value that begins at `at`, and where the text goes on behind it.
 pub(crate) fn value<'t>(
     text: &'t str,
     at: usize,
-    assigned: bool,
+    Opened { assigned, wrapped }: Opened,
     tags: &Tags<'_>,
     block: &mut Block<'_>,
 ) -> Value<'t> {
     let body = &text[at..];
-    let from = match body.trim_start().starts_with("<![CDATA[") {
+    let from = match wrapped && body.trim_start().starts_with("<![CDATA[") {
         true => match body.find("]]>") {
             Some(end) => end + 3,
-            None => return Value::Open,
+            None if !tags.ctx.end.is_end() => return Value::Open,
+            None => 0,
         },
         false => 0,
     };

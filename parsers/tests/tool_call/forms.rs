@@ -123,3 +123,20 @@ fn no_beginning_of_a_call_runs_anything_else_than_the_call() {
         }
     }
 }
+
+#[test]
+fn case_4c_a_call_that_a_sentence_is_about_is_talk_in_every_family() {
+    for form in forms("text") {
+        for behind in
+            [" is how the model calls.", ", for instance, is a call.", " – that is it.", "\nis the syntax."]
+        {
+            let text = format!("{form}{behind}");
+            assert_eq!(shown(&read([text.as_str()], &Value::Null))["calls"], json!([]), "{text}");
+        }
+        for behind in ["\nGood.", "\n\nI wait.", "\nuser\nhi"] {
+            let text = format!("{form}{behind}");
+            let calls = json!([["write_file", {"path": "a", "content": "text"}]]);
+            assert_eq!(shown(&read([text.as_str()], &Value::Null))["calls"], calls, "{text}");
+        }
+    }
+}

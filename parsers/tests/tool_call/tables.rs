@@ -25,7 +25,7 @@ pub(crate) fn tools() -> Value {
         tool(
             "search",
             json!({"query": text, "tags": {"type": "array", "items": text}, "limit": number,
-                "ratio": {"type": "number"}, "opts": {"type": "object"}}),
+                "ratio": {"type": "number"}, "opts": {"type": "object"}, "since": {"type": ["string", "integer", "null"]}}),
             json!(["query"])
         ),
         tool("now", json!({}), json!([])),
