@@ -3,6 +3,7 @@
 //! The end of an object is found by reading JSON, so a closing tag inside a string is data. Only where that fails is the text up
 //! to the closing tag mended as a whole. What the model left open is closed only if it ended its turn itself.
 
+use super::formats;
 use super::grammar::{
     Call, Context, End, Step, blanks, find_any, loose_blanks, may_be_blank, starts_with_any,
 };
@@ -174,14 +175,46 @@ fn item(text: &str, closers: &[&str], ctx: Context<'_>) -> Item {
     match scan(text, closers) {
         Scan::End(end) => match read(&text[..end], true) {
             Some(calls) => Item::Calls(calls, end),
-            None => whole(text, end, closers, ctx),
+            None => ended(text, ctx).unwrap_or_else(|| whole(text, end, closers, ctx)),
         },
-        Scan::Closer(_) => whole(text, 0, closers, ctx),
+        Scan::Closer(_) => ended(text, ctx).unwrap_or_else(|| whole(text, 0, closers, ctx)),
         Scan::Open if ctx.end == End::Stop => match read(text, false) {
             Some(calls) => Item::Calls(calls, text.len()),
-            None => whole(text, 0, closers, ctx),
+            None => ended(text, ctx).unwrap_or_else(|| whole(text, 0, closers, ctx)),
         },
         Scan::Open => Item::More,
+    }
+}
+
+/// An object whose last closers are missing where the next call begins, or where the model ended its turn: with all values
+/// closed and all required arguments there.
+fn ended(text: &str, ctx: Context<'_>) -> Option<Item> {
+    let end = match next_opener(text) {
+        Some(end) => end,
+        None if ctx.end == End::Stop => text.len(),
+        None => return None,
+    };
+    let body = text[..end].trim_end();
+    if !body.ends_with(['}', ']']) || scan(body, &[]) != Scan::Open {
+        return None;
+    }
+    let calls = normalise::calls(body, true, ctx.tools)?;
+    let complete = |call: &Call| !call.declared || normalise::has_required(call, ctx.tools);
+    calls.iter().all(complete).then_some(Item::Calls(calls, body.len()))
+}
+
+/// Where the opener of another call stands, outside of any string.
+fn next_opener(text: &str) -> Option<usize> {
+    let (bytes, mut at) = (text.as_bytes(), 0);
+    loop {
+        at += memchr::memchr2(b'"', b'<', bytes.get(at..)?)?;
+        if bytes[at] == b'"' {
+            at = string_end(bytes, at)?;
+        } else if formats::at(&text[at..]).is_ok() {
+            return Some(at);
+        } else {
+            at += 1;
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use super::normalise;
 use super::xml_block::{self, Wrapper};
 
 /// Between header and arguments.
-const SEPARATORS: &[&str] =
+pub(crate) const SEPARATORS: &[&str] =
     &["<|tool_call_argument_begin|>", "<｜tool▁sep｜>", "<|tool▁sep|>", "<|tool_sep|>", "<｜tool_sep｜>"];
 /// Longest header, in bytes.
 const LONGEST: usize = 256;
@@ -44,7 +44,7 @@ pub(crate) fn section(text: &str, at: usize, closers: &'static [&'static str], c
 }
 
 /// `functions.NAME:N` is an id; its middle is the name.
-fn identified(header: &str) -> (&str, Option<String>) {
+pub(crate) fn identified(header: &str) -> (&str, Option<String>) {
     let counted = header
         .rsplit_once(':')
         .filter(|(_, count)| !count.is_empty() && count.chars().all(|c| c.is_ascii_digit()));

@@ -15,7 +15,16 @@ const EVIDENCE: usize = 512;
 /// The end of one that could not be read is looked for in so many bytes.
 const EXTENT: usize = 4096;
 /// Closers of wrappers whose opener was lost: with one of these behind it, a call may stand anywhere.
-pub(super) const ORPHANS: &[&str] = &["</tool_call>", "</tool_calls>", "</TOOLCALL>", "</function_call>"];
+pub(super) const ORPHANS: &[&str] = &[
+    "</tool_call>",
+    "</tool_calls>",
+    "</TOOLCALL>",
+    "</function_call>",
+    "<|tool_call_end|>",
+    "<｜tool▁call▁end｜>",
+    "<|tool▁call▁end|>",
+    "<｜tool_call_end｜>",
+];
 
 /// Reads a candidate at the start of a line. `start`: nothing but reasoning stands before it.
 pub(crate) fn read(text: &str, start: bool, ctx: Context<'_>) -> Step {
@@ -233,7 +242,8 @@ fn python(text: &str, name_at: usize, ctx: Context<'_>) -> Step {
 /// True while a word may still become a declared name.
 fn may_be_name(word: &str, ctx: Context<'_>) -> bool {
     let plain = |text: &str| text.to_lowercase().replace('-', "_");
-    let word = plain(word);
+    // Kimi's ids count: `functions.NAME:0`.
+    let word = plain(named::identified(word).0.trim_end_matches(':'));
     let prefixes = ["functions.", "function.", "tool."];
     let bare = prefixes.iter().find_map(|prefix| word.strip_prefix(prefix)).unwrap_or(&word);
     prefixes.iter().any(|prefix| prefix.starts_with(&word))
@@ -266,6 +276,24 @@ fn by_name(text: &str, ctx: Context<'_>) -> Step {
     if behind.starts_with('(') {
         return python(text, 0, ctx);
     }
+    let headed = ctx.tools.resolve(named::identified(name).0).is_some() || name == "function";
+    match starts_with_any(behind, named::SEPARATORS) {
+        Ok(_) if headed => {
+            return match named::section(text, 0, ORPHANS, ctx) {
+                Step::Calls(calls, used) if calls.iter().all(|call| fits(call, ctx)) => {
+                    if is_closed(&text[..used]) {
+                        Step::Calls(calls, used)
+                    } else {
+                        at_the_end(text, calls, used, ctx)
+                    }
+                }
+                Step::More => Step::More,
+                _ => Step::Not(1),
+            };
+        }
+        Err(true) if headed && ctx.tools.resolve(name).is_none() => return Step::More,
+        _ => {}
+    }
     if ctx.tools.resolve(name).is_none() {
         return Step::Not(1);
     }
@@ -284,7 +312,7 @@ fn by_name(text: &str, ctx: Context<'_>) -> Step {
     } else if body.is_empty() && behind.starts_with(['\n', '\r']) {
         return Step::More;
     } else {
-        let undecided = markers.iter().any(|marker| may_become(behind, marker));
+        let undecided = markers.iter().chain(named::SEPARATORS).any(|marker| may_become(behind, marker));
         return if undecided { Step::More } else { Step::Not(1) };
     };
     match step {

@@ -133,7 +133,8 @@ fn case_4c_a_call_that_a_sentence_is_about_is_talk_in_every_family() {
             let text = format!("{form}{behind}");
             assert_eq!(shown(&read([text.as_str()], &Value::Null))["calls"], json!([]), "{text}");
         }
-        for behind in ["\nGood.", "\n\nI wait.", "\nuser\nhi"] {
+        // Bare JSON is the whole answer or none.
+        for behind in ["\nGood.", "\n\nI wait.", "\nuser\nhi"].iter().filter(|_| !form.starts_with('{')) {
             let text = format!("{form}{behind}");
             let calls = json!([["write_file", {"path": "a", "content": "text"}]]);
             assert_eq!(shown(&read([text.as_str()], &Value::Null))["calls"], calls, "{text}");
