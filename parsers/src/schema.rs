@@ -164,6 +164,11 @@ impl Tool {
         coerce::text_is_string(&self.branches().property(parameter))
     }
 
+    /// Whether the schema declares the parameter and allows any value.
+    pub(crate) fn is_untyped(&self, parameter: &str) -> bool {
+        self.has_parameter(parameter) && coerce::is_untyped(&self.branches().property(parameter))
+    }
+
     /// Whether the schema allows a string as this parameter's value.
     pub(crate) fn takes_string(&self, parameter: &str) -> bool {
         coerce::takes_text(&self.branches().property(parameter))

@@ -22,6 +22,11 @@ pub(super) fn text_is_string(schema: &Branches<'_>) -> bool {
     types.any || types == Types { string: true, ..Types::default() }
 }
 
+/// Whether any value is allowed there.
+pub(super) fn is_untyped(schema: &Branches<'_>) -> bool {
+    schema.types().any
+}
+
 /// Whether a JSON string stays one there.
 pub(super) fn takes_text(schema: &Branches<'_>) -> bool {
     let types = schema.types();

@@ -8,7 +8,9 @@
 pub(super) enum Lead {
     /// A sentence or a block has ended, or the model says what it does.
     Ended,
-    /// It goes on: a colon, an open sentence, a heading.
+    /// A colon announces what follows.
+    Announced,
+    /// It goes on: an open sentence, a heading, a name.
     Open,
     /// A shell's prompt, and what was typed there.
     Prompt,
@@ -91,7 +93,11 @@ pub(super) fn of(line: &str) -> Lead {
     if ["$ ", "% ", ">>> ", "PS "].iter().any(|prompt| line.starts_with(prompt)) {
         return Lead::Prompt;
     }
-    if ends(line) || intends(line) { Lead::Ended } else { Lead::Open }
+    match () {
+        () if ends(line) || intends(line) => Lead::Ended,
+        () if line.trim_end_matches(['*', '_', ' ']).ends_with([':', '：']) => Lead::Announced,
+        () => Lead::Open,
+    }
 }
 
 /// A sentence, or a block of other text, ends with this line.

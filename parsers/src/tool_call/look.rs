@@ -83,6 +83,15 @@ impl Machine {
             let leaks = partial && self.gap && self.has_call();
             match formats::at(rest) {
                 Ok((format, _)) if !settings.looks_for(format) => return Look::Text(1),
+                // Half a wrapper behind a call, where the model ended its turn.
+                Ok((_, opener))
+                    if end == End::Stop
+                        && self.gap
+                        && self.has_call()
+                        && rest[opener.len()..].trim().is_empty() =>
+                {
+                    return Look::Drop(rest.len());
+                }
                 Ok((format, opener)) => {
                     let doubt = self.doubt_of(format);
                     let certain = doubt <= Doubt::Led && !self.place.shows();

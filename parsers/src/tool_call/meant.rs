@@ -110,9 +110,9 @@ impl Machine {
         };
         let doubt = self.doubt();
         if !weak::is_closed(&rest[..used]) {
-            // Nothing follows it. A bare object may be announced, a fence or a list is documentation then.
-            let meant = doubt <= Doubt::Line
-                || (doubt == Doubt::Led && rest.starts_with(['{', '[']) && !weak::is_list(rest));
+            // Nothing follows it. A bare object may be announced; a list is documentation then.
+            let announced = || self.place.lead(&self.text) == Lead::Announced && !weak::is_list(rest);
+            let meant = doubt <= Doubt::Line || (doubt == Doubt::Led && announced());
             return if meant { Look::Read(step, false) } else { Look::Shown(used) };
         }
         match self.is_meant(&rest[used..], doubt, end, settings) {

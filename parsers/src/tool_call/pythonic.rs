@@ -49,9 +49,13 @@ fn list(cursor: &mut Cursor<'_>, calls: &mut Vec<Call>, ctx: Context<'_>) -> Res
         }
         if !list && !calls.is_empty() {
             // Bare calls follow each other, one a line, as long as they are calls.
+            cursor.begun = false;
             match call(cursor, ctx) {
                 Ok(call) => calls.push(call),
-                Err(Stop::Short) if !ctx.end.is_end() => return Err(Stop::Short),
+                // Cut behind its parenthesis it is no text.
+                Err(Stop::Short) if !ctx.end.is_end() || (ctx.end == End::Cut && cursor.begun) => {
+                    return Err(Stop::Short);
+                }
                 Err(_) => return Ok(end),
             }
             continue;
@@ -118,7 +122,7 @@ fn call(cursor: &mut Cursor<'_>, ctx: Context<'_>) -> Result<Call, Stop> {
         let json = value(cursor)?;
         let source = &cursor.text[start..cursor.at];
         let bare = !source.starts_with(['"', '\'', '[', '{', '(']);
-        match bare && values.is_string(key) {
+        match bare && values.is_string(key) && !values.is_untyped(key) {
             true => values.push(key, source),
             false => values.push_json(key, json),
         }

@@ -45,6 +45,11 @@ impl<'a> Values<'a> {
         self.tool.is_some_and(|tool| tool.is_string(key))
     }
 
+    /// The schema knows the parameter and says nothing of its type: a literal that has one keeps it.
+    pub(crate) fn is_untyped(&self, key: &str) -> bool {
+        self.tool.is_some_and(|tool| tool.is_untyped(key))
+    }
+
     /// A value as the text that the model wrote.
     pub(crate) fn push(&mut self, key: &str, text: &str) {
         let json = match self.tool {

@@ -25,7 +25,7 @@ pub(crate) fn tools() -> Value {
         tool(
             "search",
             json!({"query": text, "tags": {"type": "array", "items": text}, "limit": number,
-                "ratio": {"type": "number"}, "opts": {"type": "object"}, "since": {"type": ["string", "integer", "null"]}}),
+                "ratio": {"type": "number"}, "opts": {"type": "object"}, "since": {"type": ["string", "integer", "null"]}, "free": {}}),
             json!(["query"])
         ),
         tool("now", json!({}), json!([])),
