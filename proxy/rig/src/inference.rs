@@ -110,8 +110,14 @@ impl Inference {
             Value::Array(numbers) if numbers.first().is_some_and(Value::is_number) => {
                 asked.prompt.add_numbers(numbers);
             }
-            Value::Array(texts) => {
-                asked.prompt.add(texts.first().and_then(Value::as_str).unwrap_or_default())
+            // Several prompts are read one after the other: usage is that of all of them.
+            Value::Array(prompts) => {
+                for prompt in prompts {
+                    match prompt {
+                        Value::Array(numbers) => asked.prompt.add_numbers(numbers),
+                        prompt => asked.prompt.add(prompt.as_str().unwrap_or_default()),
+                    }
+                }
             }
             prompt => asked.prompt.add(prompt.as_str().unwrap_or_default()),
         }
