@@ -148,6 +148,11 @@ impl Breaker {
         *self = Self::default();
     }
 
+    /// Another process has taken its place: that may be asked at once, whatever became of the former.
+    pub fn is_replaced(&mut self) {
+        self.until = Duration::ZERO;
+    }
+
     /// Whether it may be asked for one token at `now`.
     #[must_use]
     pub fn is_half_open(&self, now: Duration) -> bool {

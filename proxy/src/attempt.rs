@@ -267,11 +267,13 @@ pub(crate) async fn unless_silent<T>(
     late: Fault,
     something: impl Future<Output = T>,
 ) -> Result<T, Failure> {
+    // It took the request: what was known before says nothing. A look takes long where the token asked for waits behind this.
+    let before = backend.seen();
     let gone = async {
         loop {
             backend.until(BackendState::is_gone).await;
             tokio::time::sleep(DOWN_GRACE).await;
-            if backend.state().is_gone() {
+            if backend.state().is_gone() && backend.seen() != before {
                 break;
             }
         }

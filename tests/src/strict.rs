@@ -26,6 +26,8 @@ pub struct Transcript {
     pub finish: Option<String>,
     /// The code of an error, in a body or an event; or what broke.
     pub error: Option<String>,
+    /// What the error says, if it says something.
+    pub said: Option<String>,
     /// Simulated seconds: when it was asked, and when it ended.
     pub from: f64,
     /// See `from`.
@@ -42,6 +44,7 @@ impl Transcript {
         if let Some(error) = said.get("error") {
             let code = error.get("code").map_or_else(|| "error".to_owned(), ToString::to_string);
             self.error = Some(code.trim_matches('"').to_owned());
+            self.said = error.get("message").and_then(Value::as_str).map(str::to_owned);
             return;
         }
         let Some(choice) = said.pointer("/choices/0") else { return };

@@ -15,7 +15,7 @@ pub(crate) mod pulse;
 mod quality;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -62,6 +62,8 @@ pub(crate) struct Backend {
     agreement: Mutex<Agreement>,
     /// How often it was seen to come back.
     starts: AtomicU32,
+    /// How often something was learned of whether it is there.
+    seen: AtomicU64,
     cliffs: Arc<CliffMaps>,
     /// A connection was lost with this on it: if the next probe finds nobody, that was a death.
     lost: Mutex<Option<Witnessed>>,
@@ -100,6 +102,7 @@ impl Backend {
             speed_of: Mutex::default(),
             agreement: Mutex::default(),
             starts: AtomicU32::new(0),
+            seen: AtomicU64::new(0),
             cliffs,
             lost: Mutex::default(),
             died_at: Mutex::default(),
@@ -339,10 +342,16 @@ impl Backend {
     }
 
     fn change(&self, change: impl FnOnce(&mut Health)) {
+        self.seen.fetch_add(1, Ordering::Relaxed);
         let (before, after) = self.health.change(change);
         if before.state() != after.state() && self.announced {
             tracing::info!(backend = self.name(), state = %after.state(), was = %before.state(), "backend changed");
         }
+    }
+
+    /// A number that is another one once something new was learned of whether it is there.
+    pub(crate) fn seen(&self) -> u64 {
+        self.seen.load(Ordering::Relaxed)
     }
 
     /// Resolves when the backend is in a state that `wanted` accepts.

@@ -145,6 +145,7 @@ impl Backend {
         if probe != Probe::Ready {
             // Whatever comes back is another process.
             *self.pulse.sick.lock() = None;
+            self.pulse.breaker.lock().is_replaced();
             return Some(probe);
         }
         if self.needs_restart().is_some() {

@@ -111,7 +111,8 @@ fn history(world: &World, tokens: usize, transcript: &Transcript) -> String {
     seen.sort_by(|one, other| one.0.total_cmp(&other.0));
     let (from, to) = (transcript.from, transcript.to);
     let seen: Vec<String> = seen.into_iter().map(|(_, seen)| seen).collect();
-    format!("{tokens} tokens, from {from:.1} to {to:.1}: {}", seen.join("; "))
+    let said = transcript.said.as_deref().unwrap_or_default();
+    format!("{tokens} tokens, from {from:.1} to {to:.1}: {}; told: {said}", seen.join("; "))
 }
 
 /// When a backend was well, and what it read.
