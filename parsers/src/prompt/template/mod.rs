@@ -73,7 +73,6 @@ impl Template {
     pub(super) fn compile(source: &str, dialect: Normalisation) -> Result<Self, String> {
         let (hardened, wants_lists) = harden::harden(source, dialect)?;
         let mut env = builtins::environment(dialect);
-        rounds::add_functions(&mut env);
         env.add_template_owned(NAME, hardened.source).map_err(|e| e.to_string())?;
         let by_rounds = hardened.by_rounds.map(|source| env.add_template_owned(BY_ROUNDS, source));
         Ok(Self {

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use minijinja::value::{Object, Rest, ValueKind};
-use minijinja::{Environment, Error, ErrorKind, State, Value};
+use minijinja::value::{Object, ValueKind};
+use minijinja::{Error, ErrorKind, State, Value};
 use parking_lot::Mutex;
 
-use crate::prompt::turns::{Key, Lazy, Memory, Piece};
+use crate::prompt::turns::{Key, Lazy, Memory, Piece, Sequence};
 
 /// Begins a loop: what is the same in all its rounds. Prints the mark that stands for the loop's text.
 pub(super) const BEGIN: &str = "__begin";
@@ -22,8 +22,6 @@ pub(super) const LEFT: &str = "__left";
 pub(super) const KEEP: &str = "__keep";
 /// The variable that a round's text is caught in.
 pub(super) const TEXT: &str = "__text";
-/// The variable in which a render has its record.
-const RECORD: &str = "__record";
 
 /// The longest key, in bytes before it is hashed.
 const MAX_KEY: usize = 4 << 20;
@@ -37,11 +35,13 @@ pub(in crate::prompt) struct Record {
     done: Mutex<Done>,
 }
 
-/// A round of a loop.
+/// A round of a loop, or several.
 #[derive(Debug)]
 pub(in crate::prompt) enum Round {
+    /// So many from the first one on were known together.
+    Front(Arc<Sequence>, usize),
     /// It was known.
-    Known(Arc<Piece>),
+    Known(Key, Arc<Piece>),
     /// It was run: its text, and under which key it may be kept with what it left.
     Run(String, Option<(Key, Vec<Value>)>),
 }
@@ -51,12 +51,13 @@ struct Done {
     loops: Vec<Vec<Round>>,
     /// What is the same in all rounds of the loop that runs; none if that has no value.
     fixed: Option<Key>,
-    /// The round that is being run.
+    /// The round that is being run, or was the last.
     running: Option<Key>,
-    left: Option<Arc<Piece>>,
+    /// What the last round left, if it was known.
+    left: Vec<Value>,
+    /// What a round depends on, written down.
+    told: Vec<u8>,
 }
-
-impl Object for Record {}
 
 impl Record {
     pub(in crate::prompt) fn new(memory: Arc<Memory>, context: Key) -> Arc<Self> {
@@ -68,58 +69,100 @@ impl Record {
         std::mem::take(&mut self.done.lock().loops)
     }
 
-    /// The variable in which the template has it.
-    pub(in crate::prompt) fn variable(self: &Arc<Self>) -> (String, Value) {
-        (RECORD.to_owned(), Value::from_dyn_object(self.clone()))
-    }
-
-    fn of<T>(state: &State, ask: impl FnOnce(&Self) -> T) -> Result<T, Error> {
-        let record = state.lookup(RECORD);
-        match record.as_ref().and_then(|record| record.downcast_object_ref::<Self>()) {
-            Some(record) => Ok(ask(record)),
-            None => Err(Error::new(ErrorKind::InvalidOperation, "there is no record")),
-        }
-    }
-
-    fn key(&self, before: Key, values: &[Value]) -> Option<Key> {
-        let mut told = Vec::with_capacity(64);
-        told.extend(self.context);
-        told.extend(before);
-        values.iter().all(|value| tell(value, &mut told)).then(|| self.memory.hash(&told))
+    /// What the template calls, by name.
+    pub(in crate::prompt) fn variables(self: &Arc<Self>) -> impl Iterator<Item = (String, Value)> {
+        [(BEGIN, Step::Begin), (IS_KNOWN, Step::IsKnown), (LEFT, Step::Left), (KEEP, Step::Keep)]
+            .into_iter()
+            .map(|(name, step)| (name.to_owned(), Value::from_object(Call { record: self.clone(), step })))
     }
 
     fn begin(&self, values: &[Value]) -> Value {
         let mut done = self.done.lock();
         done.loops.push(Vec::new());
-        done.fixed = self.key(self.context, values);
+        done.fixed = done.key(&self.memory, self.context, values);
+        done.running = None;
         Value::from(self.memory.mark())
     }
 
     fn is_known(&self, values: &[Value]) -> bool {
         let mut done = self.done.lock();
-        let key = done.fixed.and_then(|fixed| self.key(fixed, values));
-        done.running = key;
-        done.left = key.and_then(|key| self.memory.round(key));
-        let Some(piece) = done.left.clone() else { return false };
-        if let Some(rounds) = done.loops.last_mut() {
-            rounds.push(Round::Known(piece));
+        let key = done.fixed.and_then(|fixed| done.key(&self.memory, fixed, values));
+        let before = std::mem::replace(&mut done.running, key);
+        let Done { loops, left, .. } = &mut *done;
+        let (Some(key), Some(rounds)) = (key, loops.last_mut()) else { return false };
+        if let ([_], Some(before)) = (rounds.as_slice(), before)
+            && !matches!(rounds.as_slice(), [Round::Front(..)])
+            && let Some(known) = self.memory.sequence([before, key])
+        {
+            *rounds = vec![Round::Front(known, 1)];
         }
+        if let [Round::Front(known, count)] = rounds.as_mut_slice()
+            && let Some(values) = known.left(*count, key)
+        {
+            *count += 1;
+            left.clear();
+            left.extend_from_slice(values);
+            return true;
+        }
+        let Some(piece) = self.memory.round(key) else { return false };
+        left.clear();
+        left.extend_from_slice(piece.state());
+        rounds.push(Round::Known(key, piece));
         true
     }
 
     fn left(&self, place: usize) -> Value {
-        let done = self.done.lock();
-        done.left.as_ref().and_then(|piece| piece.state().get(place).cloned()).unwrap_or_default()
+        self.done.lock().left.get(place).cloned().unwrap_or_default()
     }
 
-    fn keep(&self, text: String, state: Vec<Value>) {
+    fn keep(&self, text: &str, state: &[Value]) {
         let mut done = self.done.lock();
         let is_plain = |value: &Value| {
             !matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::Iterable | ValueKind::Plain)
         };
-        let key = done.running.take().filter(|_| state.iter().all(is_plain));
+        let key = done.running.filter(|_| state.iter().all(is_plain));
         if let Some(rounds) = done.loops.last_mut() {
-            rounds.push(Round::Run(text, key.map(|key| (key, state))));
+            rounds.push(Round::Run(text.to_owned(), key.map(|key| (key, state.to_vec()))));
+        }
+    }
+}
+
+impl Done {
+    fn key(&mut self, memory: &Memory, before: Key, values: &[Value]) -> Option<Key> {
+        let told = &mut self.told;
+        told.clear();
+        told.extend(before);
+        values.iter().all(|value| tell(value, told)).then(|| memory.hash(told))
+    }
+}
+
+/// What is called.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Begin,
+    IsKnown,
+    Left,
+    Keep,
+}
+
+/// A function of one render.
+#[derive(Debug)]
+struct Call {
+    record: Arc<Record>,
+    step: Step,
+}
+
+impl Object for Call {
+    fn call(self: &Arc<Self>, _: &State<'_, '_>, values: &[Value]) -> Result<Value, Error> {
+        match (self.step, values) {
+            (Step::Begin, values) => Ok(self.record.begin(values)),
+            (Step::IsKnown, values) => Ok(self.record.is_known(values).into()),
+            (Step::Left, [place]) => Ok(self.record.left(place.as_usize().unwrap_or(usize::MAX))),
+            (Step::Keep, [text, state @ ..]) => {
+                self.record.keep(text.as_str().unwrap_or_default(), state);
+                Ok(Value::from(""))
+            }
+            _ => Err(Error::new(ErrorKind::InvalidOperation, "a round is asked for in the wrong way")),
         }
     }
 }
@@ -172,18 +215,4 @@ fn tell(value: &Value, told: &mut Vec<u8>) -> bool {
         _ => return false,
     }
     true
-}
-
-pub(super) fn add_functions(env: &mut Environment<'static>) {
-    env.add_function(BEGIN, |state: &State, values: Rest<Value>| {
-        Record::of(state, |record| record.begin(&values))
-    });
-    env.add_function(IS_KNOWN, |state: &State, values: Rest<Value>| {
-        Record::of(state, |record| record.is_known(&values))
-    });
-    env.add_function(LEFT, |state: &State, place: usize| Record::of(state, |record| record.left(place)));
-    env.add_function(KEEP, |state: &State, text: String, values: Rest<Value>| {
-        Record::of(state, |record| record.keep(text, values.0))?;
-        Ok::<_, Error>("")
-    });
 }

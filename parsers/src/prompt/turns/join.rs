@@ -4,10 +4,12 @@
 //! text that another part could change.
 
 use super::memory::{Key, Memory, Piece};
+use super::sequence::Sequence;
 use crate::prompt::stop::Stop;
 use crate::prompt::template::Round;
 use crate::prompt::vocabulary::{Counted, Vocabulary};
 use minijinja::Value;
+use std::sync::Arc;
 
 /// A count in the making.
 pub(super) struct Join<'a> {
@@ -61,12 +63,7 @@ impl<'a> Join<'a> {
             None => front,
         });
         for (rounds, text) in loops.into_iter().zip(behind) {
-            for round in rounds {
-                match round {
-                    Round::Known(piece) => self.add(&piece)?,
-                    Round::Run(text, key) => self.run(text, key)?,
-                }
-            }
+            self.rounds(rounds)?;
             self.open.push_str(text);
         }
         self.close()?;
@@ -74,23 +71,56 @@ impl<'a> Join<'a> {
         Ok(Some(self.counted))
     }
 
+    /// The rounds of a loop: counted, and kept together.
+    fn rounds(&mut self, rounds: Vec<Round>) -> Result<(), String> {
+        let mut sequence = Some(Sequence::default());
+        let mut new = false;
+        for round in rounds {
+            let before = self.counted.tokens;
+            let (key, piece) = match round {
+                Round::Front(known, rounds) => {
+                    let front = known.front(rounds);
+                    self.add(&front.piece())?;
+                    sequence = Some(front);
+                    continue;
+                }
+                Round::Known(key, piece) => {
+                    self.add(&piece)?;
+                    (Some(key), Some(piece))
+                }
+                Round::Run(text, key) => (key.as_ref().map(|(key, _)| *key), self.run(text, key)?),
+            };
+            new = true;
+            match (&mut sequence, key, piece) {
+                (Some(sequence), Some(key), Some(piece)) => {
+                    sequence.push(key, &piece, piece.left.clone(), self.counted.tokens - before);
+                }
+                _ => sequence = None,
+            }
+        }
+        if let (Some(sequence), true, 0) = (sequence, new, self.counted.rest) {
+            self.memory.put_sequence(sequence);
+        }
+        Ok(())
+    }
+
     /// Whether the first text of a round is `bos`; none if that is not to be told from its tokens.
     fn begins_with(&self, round: &Round, bos: &str) -> Option<bool> {
         let id = self.vocabulary.anchor(bos)?;
         match round {
             Round::Run(text, _) => Some(text.starts_with(bos)).filter(|_| text.len() >= bos.len()),
-            Round::Known(piece) if piece.head.is_empty() => piece.body.map(|(first, _)| first == id),
-            Round::Known(piece) => Some(false).filter(|_| piece.head.len() >= bos.len()),
+            Round::Known(_, piece) => starts_with(piece, bos, id),
+            Round::Front(known, rounds) => starts_with(&known.front(*rounds).piece(), bos, id),
         }
     }
 
-    /// A round that was run: counted, and kept.
-    fn run(&mut self, text: String, key: Option<(Key, Vec<Value>)>) -> Result<(), String> {
+    /// A round that was run: counted, and kept; none if not all of it was counted.
+    fn run(&mut self, text: String, key: Option<(Key, Vec<Value>)>) -> Result<Option<Arc<Piece>>, String> {
         let cut = match self.stop.is_passed_by(self.counted.tokens) {
             // Nobody wants to know any more.
             true => {
                 self.counted.rest += self.most(&text);
-                return Ok(());
+                return Ok(None);
             }
             false => self.vocabulary.cut(&text, self.for_vllm, self.stop)?,
         };
@@ -102,7 +132,7 @@ impl<'a> Join<'a> {
                 self.counted.tokens += cut.counted.tokens;
                 self.counted.rest += cut.counted.rest;
                 self.open.push_str(cut.tail);
-                return Ok(());
+                return Ok(None);
             }
             Some(cut) => Piece {
                 head: cut.head.to_owned(),
@@ -112,10 +142,12 @@ impl<'a> Join<'a> {
             },
         };
         self.add(&piece)?;
-        if let Some((key, left)) = key {
-            self.memory.put_round(key, Piece { left, ..piece });
+        let (key, left) = key.unzip();
+        let piece = Arc::new(Piece { left: left.unwrap_or_default(), ..piece });
+        if let Some(key) = key {
+            self.memory.put_round(key, piece.clone());
         }
-        Ok(())
+        Ok(Some(piece))
     }
 
     fn add(&mut self, piece: &Piece) -> Result<(), String> {
@@ -156,5 +188,13 @@ impl<'a> Join<'a> {
     /// The most tokens that a text can have.
     fn most(&self, text: &str) -> u64 {
         text.len() as u64 * if self.for_vllm { 3 } else { 1 }
+    }
+}
+
+/// Whether a piece begins with an anchor of this text and number.
+fn starts_with(piece: &Piece, text: &str, id: u32) -> Option<bool> {
+    match piece.head.is_empty() {
+        true => piece.body.map(|(first, _)| first == id),
+        false => Some(false).filter(|_| piece.head.len() >= text.len()),
     }
 }

@@ -11,6 +11,8 @@ use minijinja::Value;
 use moka::sync::Cache;
 use xxhash_rust::xxh3::xxh3_128_with_secret;
 
+use super::sequence::Sequence;
+
 /// A hash of a text, or of what a round reads.
 pub(in crate::prompt) type Key = [u8; 16];
 
@@ -24,8 +26,9 @@ const MAX_TEXT: usize = 256 << 10;
 /// What a key stands for.
 #[derive(Clone, Debug)]
 enum Known {
-    Items(Arc<[Item]>),
+    Items(Arc<[(Key, Item)]>),
     Round(Arc<Piece>),
+    Sequence(Arc<Sequence>),
 }
 
 /// What a message or a tool is besides its text.
@@ -91,11 +94,15 @@ impl Memory {
         }
         let weigher = |_: &Key, known: &Known| match known {
             Known::Items(items) => {
-                let roles = items.iter().filter_map(|item| item.role.as_ref()?.as_str());
+                let roles = items.iter().filter_map(|(_, item)| item.role.as_ref()?.as_str());
                 let weight = ENTRY + size_of_val(&**items) + roles.map(str::len).sum::<usize>();
                 u32::try_from(weight).unwrap_or(u32::MAX)
             }
             Known::Round(piece) => u32::try_from(piece.weight()).unwrap_or(u32::MAX),
+            Known::Sequence(sequence) => {
+                let weight = sequence.weight().map_or(usize::MAX, |weight| ENTRY + weight);
+                u32::try_from(weight).unwrap_or(u32::MAX)
+            }
         };
         let known = Cache::builder().weigher(weigher).max_capacity(bytes);
         Self {
@@ -115,8 +122,8 @@ impl Memory {
         xxh3_128_with_secret(bytes, &self.secret).to_le_bytes()
     }
 
-    /// What messages or tools are that follow each other.
-    pub(super) fn items(&self, key: Key) -> Option<Arc<[Item]>> {
+    /// What messages or tools are that follow each other, with the hashes of their bytes.
+    pub(super) fn items(&self, key: Key) -> Option<Arc<[(Key, Item)]>> {
         match self.known.get(&key) {
             Some(Known::Items(items)) => Some(items),
             _ => None,
@@ -134,18 +141,35 @@ impl Memory {
         }
     }
 
+    /// The rounds that began with these two.
+    pub(in crate::prompt) fn sequence(&self, name: [Key; 2]) -> Option<Arc<Sequence>> {
+        match self.known.get(&self.hash(name.as_flattened())) {
+            Some(Known::Sequence(sequence)) => {
+                self.met.fetch_add(1, Ordering::Relaxed);
+                Some(sequence)
+            }
+            _ => None,
+        }
+    }
+
     /// How many rounds were known when they were asked for.
     pub(super) fn met(&self) -> u64 {
         self.met.load(Ordering::Relaxed)
     }
 
-    pub(super) fn put_items(&self, key: Key, items: Arc<[Item]>) {
+    pub(super) fn put_items(&self, key: Key, items: Arc<[(Key, Item)]>) {
         self.known.insert(key, Known::Items(items));
     }
 
-    pub(super) fn put_round(&self, key: Key, piece: Piece) {
+    pub(super) fn put_round(&self, key: Key, piece: Arc<Piece>) {
         if piece.head.len() + piece.tail.len() <= MAX_TEXT {
-            self.known.insert(key, Known::Round(Arc::new(piece)));
+            self.known.insert(key, Known::Round(piece));
+        }
+    }
+
+    pub(super) fn put_sequence(&self, sequence: Sequence) {
+        if let (Some(name), Some(_)) = (sequence.name(), sequence.weight()) {
+            self.known.insert(self.hash(name.as_flattened()), Known::Sequence(Arc::new(sequence)));
         }
     }
 }
@@ -160,7 +184,7 @@ mod tests {
         for number in 0_u64..5_000 {
             let text = "x".repeat(number as usize % 900);
             let piece = Piece { head: text.clone(), body: None, tail: text, left: vec![] };
-            memory.put_round(memory.hash(&number.to_le_bytes()), piece);
+            memory.put_round(memory.hash(&number.to_le_bytes()), piece.into());
         }
         memory.known.run_pending_tasks();
         assert!(memory.known.weighted_size() <= 100_000, "{}", memory.known.weighted_size());

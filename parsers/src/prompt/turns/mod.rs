@@ -12,6 +12,7 @@ mod join;
 mod lazy;
 mod memory;
 mod proof;
+mod sequence;
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,6 +21,7 @@ use serde_json::{Map, Value as Json};
 
 pub(super) use self::lazy::Lazy;
 pub(super) use self::memory::{Key, Memory, Piece};
+pub(super) use self::sequence::Sequence;
 
 use self::join::Join;
 use self::lazy::{Source, read_message, read_tool};
@@ -33,9 +35,6 @@ use super::unsure::{has_odd_arguments, replaces, wide_digits, wide_in_calls};
 use crate::json::{Kind, Value as View};
 use crate::message::Message;
 use crate::request::ChatRequest;
-
-/// So many messages or tools are remembered together.
-const RUN: usize = 16;
 
 /// What is read: for whom, and with which template.
 #[derive(Clone, Copy)]
@@ -145,7 +144,7 @@ impl PromptCounter {
             (Normalisation::Vllm, true) => context.push(("tools".into(), Value::from(()))),
             (Normalisation::LlamaCpp, true) => {}
         }
-        context.push(record.variable());
+        context.extend(record.variables());
         Some((Value::from_iter(context), record, items))
     }
 }
@@ -210,48 +209,40 @@ impl Reading<'_> {
         let elements: Vec<(View<'_>, Key)> =
             list.elements().map(|element| (element, self.memory.hash(element.raw().as_bytes()))).collect();
         items.values.reserve(elements.len());
-        for run in elements.chunks(RUN) {
-            // Whole runs are looked up at once; those of the front of a conversation stay what they are while it grows.
-            let key = self.key(run, messages);
-            if let Some(known) = self.memory.items(key) {
-                for (item, (element, hash)) in known.iter().zip(run) {
-                    items.add(&source, item, element, *hash, OnceLock::new());
+        // A list that grew is known by its first two elements, as far as it is the same.
+        let hashes = || elements.iter().map(|(_, hash)| *hash);
+        let name = elements.get(1).map(|_| self.key(hashes().take(2), messages));
+        let known = name.and_then(|name| self.memory.items(name)).unwrap_or_default();
+        let same = known.iter().zip(hashes()).take_while(|((before, _), now)| before == now).count();
+        for ((hash, item), (element, _)) in known.iter().take(same).zip(&elements) {
+            items.add(&source, item, element, *hash, OnceLock::new());
+        }
+        let mut new = Vec::new();
+        for (element, hash) in elements.iter().skip(same) {
+            let key = self.key([*hash], messages);
+            let (item, value) = match self.memory.items(key).as_deref() {
+                Some([(_, item)]) => (item.clone(), OnceLock::new()),
+                _ => {
+                    let (item, value) = self.look_at(*element, items.values.len(), messages)?;
+                    self.memory.put_items(key, Arc::new([(*hash, item.clone())]));
+                    (item, OnceLock::from(value))
                 }
-                continue;
-            }
-            let mut read = Vec::with_capacity(run.len());
-            for one @ (element, hash) in run {
-                let key = self.key(std::slice::from_ref(one), messages);
-                let (item, value) = match self.memory.items(key).as_deref() {
-                    Some([item]) => (item.clone(), OnceLock::new()),
-                    _ => {
-                        let (item, value) = self.look_at(*element, items.values.len(), messages)?;
-                        self.memory.put_items(key, Arc::new([item.clone()]));
-                        (item, OnceLock::from(value))
-                    }
-                };
-                items.add(&source, &item, element, *hash, value);
-                read.push(item);
-            }
-            if run.len() == RUN {
-                self.memory.put_items(key, read.into());
-            }
+            };
+            items.add(&source, &item, element, *hash, value);
+            new.push((*hash, item));
+        }
+        if let (Some(name), false) = (name, new.is_empty()) {
+            self.memory.put_items(name, known.iter().take(same).cloned().chain(new).collect());
         }
         Some(())
     }
 
     /// The key of some elements that follow each other.
-    fn key(self, run: &[(View<'_>, Key)], messages: bool) -> Key {
-        let mut told = [0; RUN * size_of::<Key>() + 2];
-        let mut length = 0;
-        let parts = run.iter().map(|(_, hash)| hash.as_slice());
-        for part in parts.chain([[self.salt, u8::from(messages)].as_slice()]) {
-            if let Some(place) = told.get_mut(length..length + part.len()) {
-                place.copy_from_slice(part);
-                length += part.len();
-            }
-        }
-        self.memory.hash(told.get(..length).unwrap_or_default())
+    fn key(self, hashes: impl IntoIterator<Item = Key>, messages: bool) -> Key {
+        let mut told = Vec::with_capacity(2 * size_of::<Key>() + 2);
+        told.extend(hashes.into_iter().flatten());
+        told.extend([self.salt, u8::from(messages)]);
+        self.memory.hash(&told)
     }
 
     /// What an element is, read for the first time.
