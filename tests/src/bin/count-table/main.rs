@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use serde_json::Value;
-use switchback_parsers::prompt::{Normalisation, PromptCounter};
+use switchback_parsers::prompt::{CountError, Normalisation, PromptCounter};
 use switchback_parsers::request::ChatRequest;
 
 /// How many differences of a model are shown.
@@ -44,6 +44,8 @@ struct Row {
     same: usize,
     /// Another text, but it was given as bounds and not as a count, and they hold.
     bounded: usize,
+    /// Our rendering failed, which is no count and no refusal: the engine is asked then.
+    not_counted: usize,
     refused_by_both: usize,
     differences: Vec<String>,
 }
@@ -77,14 +79,15 @@ fn main() -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(
         out,
-        "| model | same | only bounds, which hold | refused by both | different |\n|---|---|---|---|---|"
+        "| model | same | only bounds, which hold | not counted | refused by both | different |\n|---|---|---|---|---|---|"
     )?;
     for (model, row) in &rows {
         writeln!(
             out,
-            "| {model} | {} | {} | {} | {} |",
+            "| {model} | {} | {} | {} | {} | {} |",
             row.same,
             row.bounded,
+            row.not_counted,
             row.refused_by_both,
             row.differences.len()
         )?;
@@ -154,6 +157,9 @@ fn compare(
                 (false, false) => row.bounded += 1,
                 (false, true) => row.differences.push(format!("{id}: {}", first_difference(&rendered, text))),
             }
+        }
+        (Err(CountError::Failed(_)), theirs) if theirs.is_some() || answer["text"].is_string() => {
+            row.not_counted += 1;
         }
         (Err(error), None) if answer["text"].is_string() => {
             row.differences.push(format!("{id}: we say {error}, they render it"));

@@ -41,6 +41,8 @@ struct Args {
 const EVERY: Duration = Duration::from_millis(50);
 /// Between two large prompts, in which the undisturbed way is measured.
 const PAUSE: Duration = Duration::from_secs(2);
+/// The end of a stream.
+const DONE: &[u8] = b"[DONE]";
 /// A body from here on gets a short answer at once.
 const LARGE: usize = 1_000_000;
 
@@ -81,7 +83,7 @@ async fn main() -> Result<()> {
     });
     let toml = format!(
         "[server]\nlisten = \"127.0.0.1:0\"\n[[backend]]\nname = \"b\"\nurl = \"http://{backend}\"\nengine = \"vllm\"\nwindow = 100_000_000\n\
-         [[model]]\nname = \"m\"\nbackends = [\"b\"]\ntokenizer = {}\n[admission]\nmax_victim_stall = \"3600s\"\n",
+         [[model]]\nname = \"m\"\nbackends = [\"b\"]\ntokenizer = {}\n[admission]\nenabled = false\n",
         serde_json::to_string(&tokenizer)?
     );
     let path = std::fs::canonicalize(&args.binary).context("no such binary")?;
@@ -103,12 +105,13 @@ async fn main() -> Result<()> {
             tokio::time::sleep(PAUSE).await;
             let sent = Instant::now();
             let mut socket = post(proxy, body).await?;
-            let mut head = [0; 1024];
-            let read = socket.read(&mut head).await?;
-            anyhow::ensure!(
-                head.get(..read).is_some_and(|head| head.starts_with(b"HTTP/1.1 200")),
-                "the large prompt was refused"
-            );
+            let mut answer = Vec::new();
+            let is_done = |answer: &[u8]| answer.windows(DONE.len()).any(|piece| piece == DONE);
+            while !is_done(&answer) && socket.read_buf(&mut answer).await? > 0 {}
+            let said = String::from_utf8(answer).context("the answer to a large prompt is no text")?;
+            anyhow::ensure!(said.starts_with("HTTP/1.1 200"), "the large prompt was refused: {said}");
+            // A head that came before its backend was known would tell of a wait, not of a count.
+            anyhow::ensure!(!said.contains("backend: pending"), "the large prompt waited: {said}");
             windows.push((beside, sent, Instant::now()));
         }
     }
