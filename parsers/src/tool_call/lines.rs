@@ -123,6 +123,10 @@ pub(super) fn goes_on_as_diff(line: &str) -> bool {
 /// A line that gives somebody else's turn: `User:`, `**Human:** …`, `[user]: …`, `Q: …`, a turn's token.
 pub(super) fn is_turn(line: &str) -> bool {
     let line = line.trim_start();
+    // Nearly every line is none: its first byte says so.
+    if !line.as_bytes().first().is_some_and(|first| b"<[*_#uhqUHQ".contains(first)) {
+        return false;
+    }
     if line.starts_with(['<', '[']) && starts_with_any(line, INVENTED).is_ok() {
         return true;
     }
@@ -164,7 +168,9 @@ pub(super) fn encloses(line: &str) -> Option<String> {
         }
         _ => {}
     }
-    memchr::memchr3(b'"', b'\'', b'<', line.as_bytes())?;
+    if !has_run(line) {
+        return None;
+    }
     for quotes in ["\"\"\"", "'''"] {
         if line.contains(quotes) {
             return (line.matches(quotes).count() % 2 == 1).then(|| quotes.to_owned());
@@ -175,4 +181,13 @@ pub(super) fn encloses(line: &str) -> Option<String> {
     let end = word(heredoc);
     (end.len() > 1 && heredoc[..end.len()].bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_'))
         .then_some(end)
+}
+
+/// Whether three quotation marks or two `<` stand beside each other: one pass, since every line is asked.
+fn has_run(line: &str) -> bool {
+    let bytes = line.as_bytes();
+    memchr::memchr3_iter(b'"', b'\'', b'<', bytes).any(|at| {
+        let next = |by: usize| bytes.get(at + by) == Some(&bytes[at]);
+        next(1) && (bytes[at] == b'<' || next(2))
+    })
 }

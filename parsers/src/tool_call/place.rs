@@ -256,17 +256,19 @@ impl Place {
         if part.is_empty() {
             return;
         }
-        if self.start {
+        if self.start && !part.starts_with(|first: char| first.is_ascii_graphic()) {
             let text = part.trim_start_matches([' ', '\t', '\r']);
             self.indent += columns(&part[..part.len() - text.len()]);
             self.start = text.is_empty();
+        } else {
+            self.start = false;
         }
         self.ticks ^= memchr_iter(b'`', part.as_bytes()).count() % 2 == 1;
         let ends = |closer: &str| part.contains(closer) || self.ends_comment(part, closer);
         if self.element.is_some_and(ends) {
             self.element = None;
         }
-        let hyphens = part.len() - part.trim_end_matches('-').len();
+        let hyphens = part.bytes().rev().take_while(|byte| *byte == b'-').count();
         self.hyphens = if hyphens == part.len() { self.hyphens + hyphens } else { hyphens };
         if part.starts_with('<') && !self.is_talk() {
             // `</s>` ends what was struck through before it is taken for a leak.

@@ -142,7 +142,15 @@ pub(crate) fn read(path: &Path) -> Result<Maps, FileError> {
     let Some(file) = load::<File>(path, LONGEST, ("switchback_cliffs", FORMAT))? else {
         return Ok(Maps::new());
     };
-    Ok(file.backends.into_iter().map(|map| ((map.backend.clone(), map.model.clone()), map.into())).collect())
+    let mut maps = Maps::new();
+    for map in file.backends {
+        let name = (map.backend.clone(), map.model.clone());
+        if maps.contains_key(&name) {
+            return Err(damaged(path, format!("has backend {} with model {} twice", name.0, name.1)));
+        }
+        maps.insert(name, map.into());
+    }
+    Ok(maps)
 }
 
 /// The maps as text.

@@ -108,6 +108,16 @@ fn a_file_of_another_format_and_what_is_no_file_are_left_alone_and_hold_nothing_
 }
 
 #[test]
+fn a_file_that_has_a_backend_twice_loses_none_of_its_deaths_unsaid() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.0.join("state")).unwrap();
+    let map = r#"{"backend":"card","model":"m","deaths":1,"new":{"deaths":[{"size":30000,"confidence":1.0,"at":1}]}}"#;
+    std::fs::write(place.file(), format!(r#"{{"switchback_cliffs":1,"backends":[{map},{map}]}}"#)).unwrap();
+    let why = file::read(&place.file()).unwrap_err().to_string();
+    assert!(why.contains("card") && why.contains("twice"), "{why}");
+}
+
+#[test]
 fn sizes_keep_their_step_in_the_file() {
     let mut maps = Maps::new();
     for size in [1, 2, 3, 7, 100, 12_345, 262_144, 1_000_000] {
