@@ -14,6 +14,8 @@ use super::{json_block, keyed, named, own_tags, pythonic};
 
 /// Longest opener with attributes, in bytes.
 const LONGEST: usize = 256;
+/// The longest name of a tool behind an opener, in bytes.
+const LONGEST_NAME: usize = 128;
 
 /// Reads what stands behind the opener that ends at `at`: its `>`, or the blank before its attributes.
 pub(crate) fn read(text: &str, at: usize, format: &'static Format, ctx: Context<'_>) -> Step {
@@ -62,10 +64,11 @@ fn inside(text: &str, at: usize, format: &'static Format, ctx: Context<'_>) -> S
         _ => {
             let length = name_length(rest);
             let behind = &rest[length..];
-            if length == 0 {
+            // Too long for a name, whatever follows: what follows may come in another piece.
+            if length == 0 || length > LONGEST_NAME {
                 Step::Not(at)
             } else if length == rest.len() {
-                if length > 128 { Step::Not(at) } else { Step::More }
+                Step::More
             } else if behind.starts_with('(') {
                 pythonic::calls(text, from, format.closers, ctx)
             } else if format.openers.contains(&"<tool_call>") {
