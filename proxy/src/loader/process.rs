@@ -138,7 +138,9 @@ impl Process {
     /// The same, and waits until nothing of it is left. Dropping the future stops the waiting, not the end.
     pub(super) async fn stop(&self, grace: Duration) {
         self.ask_to_stop(grace);
-        let _ = self.state.subscribe().wait_for(|state| state.group.is_none()).await;
+        // Its end is told a moment after its group is gone: its last words are read in between.
+        let is_over = |state: &State| state.group.is_none() && state.ended.is_some();
+        let _ = self.state.subscribe().wait_for(is_over).await;
     }
 
     /// The last lines that it wrote.
