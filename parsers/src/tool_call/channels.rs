@@ -64,13 +64,14 @@ fn recipient(header: &str) -> Option<&str> {
 pub(crate) fn stripped(text: &str, ctx: Context<'_>) -> Step {
     const NEXT: &[&str] = &["assistantcommentary to=functions.", "assistantfinal"];
     for opener in ["assistantcommentary to=functions.", "commentary to=functions."] {
-        if let Some(rest) = text.strip_prefix(opener) {
+        if let Some(rest) = window(text, LONGEST).strip_prefix(opener) {
             let length = name_length(rest);
             let name = &rest[..length];
             let after = rest[length..].trim_start();
             let after = after.strip_prefix("json").or_else(|| after.strip_prefix("code")).unwrap_or(after);
             if after.trim_start().starts_with('{') && ctx.tools.resolve(name).is_some() {
-                return named::body(text, text.len() - after.len(), name, None, &[], ctx);
+                let at = opener.len() + rest.len() - after.len();
+                return named::body(text, at, name, None, &[], ctx);
             }
             let undecided = ["json", "code"].iter().any(|word| word.starts_with(after.trim_start()));
             return if undecided && text.len() <= LONGEST { Step::More } else { Step::Not(opener.len()) };

@@ -175,12 +175,19 @@ fn item(text: &str, closers: &[&str], ctx: Context<'_>) -> Item {
     match scan(text, closers) {
         Scan::End(end) => match read(&text[..end], true) {
             Some(calls) => Item::Calls(calls, end),
-            None => ended(text, ctx).unwrap_or_else(|| whole(text, end, closers, ctx)),
+            None => {
+                ended(text, next_opener(&text[..end]), ctx).unwrap_or_else(|| whole(text, end, closers, ctx))
+            }
         },
-        Scan::Closer(_) => ended(text, ctx).unwrap_or_else(|| whole(text, 0, closers, ctx)),
+        Scan::Closer(at) => {
+            ended(text, next_opener(&text[..at]), ctx).unwrap_or_else(|| whole(text, 0, closers, ctx))
+        }
         Scan::Open if ctx.end == End::Stop => match read(text, false) {
             Some(calls) => Item::Calls(calls, text.len()),
-            None => ended(text, ctx).unwrap_or_else(|| whole(text, 0, closers, ctx)),
+            None => {
+                let end = next_opener(text).unwrap_or(text.len());
+                ended(text, Some(end), ctx).unwrap_or_else(|| whole(text, 0, closers, ctx))
+            }
         },
         Scan::Open => Item::More,
     }
@@ -188,13 +195,8 @@ fn item(text: &str, closers: &[&str], ctx: Context<'_>) -> Item {
 
 /// An object whose last closers are missing where the next call begins, or where the model ended its turn: with all values
 /// closed and all required arguments there.
-fn ended(text: &str, ctx: Context<'_>) -> Option<Item> {
-    let end = match next_opener(text) {
-        Some(end) => end,
-        None if ctx.end == End::Stop => text.len(),
-        None => return None,
-    };
-    let body = text[..end].trim_end();
+fn ended(text: &str, end: Option<usize>, ctx: Context<'_>) -> Option<Item> {
+    let body = text[..end?].trim_end();
     if !body.ends_with(['}', ']']) || scan(body, &[]) != Scan::Open {
         return None;
     }

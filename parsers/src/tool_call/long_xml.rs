@@ -7,7 +7,7 @@ use super::grammar::{End, loose_blanks, may_be_blank, may_become, starts_with_an
 use super::long::{Flow, HELD, Target};
 use super::normalise::quoted;
 use super::xml_block::strip_newlines;
-use super::xml_head::{FUNCTIONS, Head, PARAMETERS, TAG, assigns, head};
+use super::xml_head::{FUNCTIONS, Head, PARAMETERS, assigns, head, shown_head};
 use super::xml_tags::{Kind, Next, closers, may_close};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,7 +179,7 @@ impl XmlStream {
             return Next::Ends;
         }
         let declared = |key: &str| target.tool.is_some_and(|tool| tool.has_parameter(key));
-        match head(window(rest, TAG), PARAMETERS, declared) {
+        match head(rest, PARAMETERS, declared) {
             Head::Is { name, .. } if self.is_known(name) => Next::Repeats,
             Head::Is { .. } => Next::Goes,
             Head::More => Next::Open,
@@ -214,13 +214,13 @@ impl XmlStream {
         if !tag.starts_with(&self.kind.opening) {
             return (!may_become(tag, &self.kind.opening)).then_some(false);
         }
-        let length = match head(window(tag, TAG), FUNCTIONS, |_| false) {
+        let length = match shown_head(tag, FUNCTIONS, |_| false) {
             Head::Is { length, .. } => length,
             Head::More => return None,
             _ => return Some(false),
         };
         let inside = &tag[length + loose_blanks(&tag[length..])..];
-        match head(window(inside, TAG), PARAMETERS, |_| false) {
+        match shown_head(inside, PARAMETERS, |_| false) {
             _ if inside.starts_with(&self.kind.function) => Some(true),
             _ if may_be_blank(inside) || may_become(inside, &self.kind.function) => None,
             Head::More => None,
@@ -303,7 +303,7 @@ impl XmlStream {
             match self.opens_block(tag) {
                 None => return Scan::Certain(at, inside),
                 Some(true) => inside.blocks += 1,
-                Some(false) => match head(window(tag, TAG), PARAMETERS, declared) {
+                Some(false) => match shown_head(tag, PARAMETERS, declared) {
                     Head::More => return Scan::Certain(at, inside),
                     Head::Is { name, length, .. } if inside.blocks == 0 => {
                         let line_start = rest[..at].trim_end_matches([' ', '\t']).ends_with('\n');

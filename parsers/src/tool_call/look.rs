@@ -207,8 +207,8 @@ impl Machine {
 
     fn look_fence(&self, rest: &str, end: End, settings: &Settings) -> Look {
         let (mark, open) = (rest.as_bytes()[0], !end.is_end());
-        let run = rest.bytes().take_while(|byte| *byte == mark).count();
-        if run == rest.len() && open && run <= LINE {
+        let run = rest.bytes().take(LINE).take_while(|byte| *byte == mark).count();
+        if run == rest.len() && open && run < LINE {
             return Look::Hold;
         }
         if run < 3 {

@@ -198,6 +198,13 @@ impl Machine {
                 return Some(blank);
             }
         }
+        if !self.gap {
+            // What a piece begins with is passed over as it would be in the midst of one.
+            let words = self.place.next(rest, 0);
+            if words > 0 {
+                return self.say_exactly(rest, words);
+            }
+        }
         match self.look(rest, end, settings) {
             Look::Text(used) => self.say(rest, used),
             Look::Hold if end.is_end() => self.say(rest, rest.len()),

@@ -250,7 +250,8 @@ fn subject(behind: &str, end: End) -> Option<bool> {
     if rest.chars().next().is_some_and(|c| !c.is_lowercase()) {
         return Some(true);
     }
-    match rest.find(|c: char| !c.is_alphabetic() && !"'’".contains(c)) {
+    let word = rest.find(|c: char| !c.is_alphabetic() && !"'’".contains(c));
+    match word.filter(|end| *end <= WORD) {
         None => return (rest.len() > WORD).then_some(true),
         Some(end) if !rest[end..].starts_with([' ', ',']) => return Some(true),
         Some(_) if next.is_none() => return Some(false),

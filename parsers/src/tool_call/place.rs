@@ -163,8 +163,9 @@ impl Place {
     fn last_line<T>(&self, text: &str, says: impl Fn(&str) -> T) -> T {
         let mut near = self.tail.clone();
         near.push_str(last_bytes(text));
-        let near = near.trim_end();
-        says(last_bytes(near.rsplit('\n').next().unwrap_or(near)))
+        // As much as is surely there, however much more is.
+        let near = last_bytes(&near).trim_end();
+        says(last_line(near))
     }
 
     /// Text has left.
@@ -186,12 +187,12 @@ impl Place {
             Some(end) => (true, end + 1),
             None => (self.start, 0),
         };
-        start &= bytes[line..least].iter().all(|byte| matches!(byte, b' ' | b'\t'));
+        start &= bytes[line..least].iter().all(indents);
         let mut at = least;
         let mut places = memchr3_iter(b'\n', b'<', b'[', &bytes[least..]).map(|at| least + at);
         loop {
             if start {
-                at += bytes[at..].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+                at += bytes[at..].iter().take_while(|byte| indents(byte)).count();
                 match bytes.get(at) {
                     None => return at,
                     Some(b'{' | b'[' | b'`' | b'~' | b'>') => return at,
@@ -257,9 +258,9 @@ impl Place {
             return;
         }
         if self.start && !part.starts_with(|first: char| first.is_ascii_graphic()) {
-            let text = part.trim_start_matches([' ', '\t', '\r']);
-            self.indent += columns(&part[..part.len() - text.len()]);
-            self.start = text.is_empty();
+            let blanks = part.bytes().take_while(indents).count();
+            self.indent += columns(&part[..blanks]);
+            self.start = blanks == part.len();
         } else {
             self.start = false;
         }
@@ -332,6 +333,12 @@ impl Place {
         self.indented = self.indent >= 4 && (self.blank || self.indented);
         self.blank = false;
     }
+}
+
+/// Blanks that a line may begin with. One rule for what is looked at and what has been said: else a cut behind such a blank would
+/// tell another place.
+fn indents(byte: &u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r')
 }
 
 fn last_line(text: &str) -> &str {

@@ -155,17 +155,16 @@ fn kimi3_call(text: &str, ctx: Context<'_>) -> Result<(super::grammar::Call, usi
     let mut values = Values::new(&name, ctx.tools);
     loop {
         at += blanks(&text[at..]);
-        if let Ok((name, end)) = kimi3_tag(text, at, CLOSE) {
-            return if name == "call" { Ok((values.call(), end)) } else { Err(false) };
-        }
-        let rest = &text[at..];
-        if rest.len() < OPEN.len() || (CLOSE.len() > rest.len() && CLOSE.starts_with(rest)) {
-            return Err(OPEN.starts_with(rest) || CLOSE.starts_with(rest));
-        }
-        if rest.starts_with(CLOSE) {
-            return Err(rest.len() < 64);
-        }
-        let (head, from) = kimi3_tag(text, at, OPEN)?;
+        let (head, from) = match kimi3_tag(text, at, OPEN) {
+            Ok(opened) => opened,
+            Err(open) => {
+                return match kimi3_tag(text, at, CLOSE) {
+                    Ok(("call", end)) => Ok((values.call(), end)),
+                    Ok(_) => Err(false),
+                    Err(closes) => Err(open || closes),
+                };
+            }
+        };
         let key = attribute(head, "key").filter(|_| head.starts_with("argument")).ok_or(false)?;
         let opens_call = |rest: &str| {
             let head = kimi3_tag(window(rest, 2 * HEAD), 0, OPEN);

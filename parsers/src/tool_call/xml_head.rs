@@ -3,7 +3,7 @@
 //! `<function=N>`, `<function name="N">`, `<invoke name='N'>`, `<parameter=K>`, with any known prefix, spaces, quotes; `<<`,
 //! a repeated `parameter=`, a lost `>`, an `=` in its place, a tag that closes itself. Damage is mended only where the name is a declared one.
 
-use super::grammar::loose_blanks;
+use super::grammar::{loose_blanks, window};
 
 /// Elements that begin a call.
 pub(crate) const FUNCTIONS: &[&str] = &["function", "invoke"];
@@ -16,8 +16,6 @@ pub(crate) const PREFIXES: &[&str] =
 const LONGEST: usize = 512;
 /// A tag may be said so many times too often.
 const REPEATS: usize = 2;
-/// An opening tag is looked for in so many bytes.
-pub(crate) const TAG: usize = 640;
 /// What stands at the start of the text.
 #[derive(Debug)]
 pub(crate) enum Head<'t> {
@@ -40,12 +38,14 @@ pub(crate) enum Head<'t> {
     },
 }
 
-/// Reads an opening tag of one of these elements. `declared`: whether a name is known.
+/// Reads an opening tag of one of these elements, which no text beyond the longest tag can change. `declared`: whether a name is known.
 pub(crate) fn head<'t>(
     text: &'t str,
     elements: &[&'static str],
     declared: impl Fn(&str) -> bool,
 ) -> Head<'t> {
+    let near = window(text, LONGEST);
+    let (text, whole) = (near, near.len() == text.len());
     let Some(inner) = text.strip_prefix('<') else { return Head::No };
     if inner.is_empty() {
         return Head::More;
@@ -62,8 +62,7 @@ pub(crate) fn head<'t>(
                 let at = text.len() - rest.len();
                 match tag(rest, element, &declared) {
                     Tag::No => {}
-                    Tag::More if text.len() > LONGEST => return Head::Bad,
-                    Tag::More => return Head::More,
+                    Tag::More => return if whole { Head::More } else { Head::Bad },
                     Tag::Bad => return Head::Bad,
                     Tag::Is(Opening { name, attributes, closed, length }) => {
                         return Head::Is { name, prefix, element, attributes, closed, length: at + length };
@@ -75,6 +74,20 @@ pub(crate) fn head<'t>(
         }
     }
     if partial { Head::More } else { Head::No }
+}
+
+/// The same inside a value, where such a tag is only shown: it does not reach over a closing tag. So whatever could end the value
+/// comes when it is known whether a tag stands before it.
+pub(crate) fn shown_head<'t>(
+    text: &'t str,
+    elements: &[&'static str],
+    declared: impl Fn(&str) -> bool,
+) -> Head<'t> {
+    match head(text, elements, declared) {
+        Head::More if text.contains("</") => Head::Bad,
+        Head::Is { length, .. } if text[..length].contains("</") => Head::Bad,
+        head => head,
+    }
 }
 
 /// True for a complete opening tag of the kind `<parameter=K>`.

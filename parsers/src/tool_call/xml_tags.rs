@@ -7,9 +7,9 @@ use std::cell::Cell;
 use std::sync::LazyLock;
 
 use super::formats::LEAKS;
-use super::grammar::{Context, End, loose_blanks, may_be_blank, may_become, starts_with_any, window};
+use super::grammar::{Context, End, loose_blanks, may_be_blank, may_become, starts_with_any};
 use super::xml_block::{Block, Wrapper};
-use super::xml_head::{FUNCTIONS, Head, PARAMETERS, PREFIXES, TAG, head};
+use super::xml_head::{FUNCTIONS, Head, PARAMETERS, PREFIXES, head, shown_head};
 
 /// As many closers too many are passed over behind a block.
 const SURPLUS: usize = 8;
@@ -107,8 +107,7 @@ impl Tags<'_> {
         let behind = wrapped.map_or(after, |closer| after[closer.len()..].trim_start());
         let next = starts_with_any(behind, self.wrapper.openers).ok().filter(|_| wrapped.is_some());
         let inside = next.map(|opener| behind[opener.len()..].trim_start()).unwrap_or_default();
-        let next =
-            matches!(head(window(inside, TAG), FUNCTIONS, |name| self.declared(name)), Head::Is { .. });
+        let next = matches!(shown_head(inside, FUNCTIONS, |name| self.declared(name)), Head::Is { .. });
         Some((wrapped.is_some(), next, behind))
     }
 
@@ -151,11 +150,11 @@ impl Tags<'_> {
         if !rest.starts_with(&self.kind.opening) || !self.counts.get() {
             return false;
         }
-        let Head::Is { length, .. } = head(window(rest, TAG), &[self.kind.element], |_| false) else {
+        let Head::Is { length, .. } = shown_head(rest, &[self.kind.element], |_| false) else {
             return false;
         };
         let inside = &rest[length + loose_blanks(&rest[length..])..];
-        let parameter = head(window(inside, TAG), PARAMETERS, |_| false);
+        let parameter = shown_head(inside, PARAMETERS, |_| false);
         inside.starts_with(&self.kind.function) || matches!(parameter, Head::Is { .. })
     }
 
@@ -173,7 +172,7 @@ impl Tags<'_> {
                 None => break,
             }
         }
-        let block = head(window(rest, TAG), FUNCTIONS, |name| self.declared(name));
+        let block = head(rest, FUNCTIONS, |name| self.declared(name));
         if self.is_foreign(rest)
             || matches!(block, Head::Is { .. })
             || starts_with_any(rest, LEAKS).is_ok()
@@ -194,13 +193,13 @@ impl Tags<'_> {
         if stopped || (self.is_foreign(rest) && (self.wrapper.opened || block.is_complete())) {
             return Next::Ends;
         }
-        match head(window(rest, TAG), PARAMETERS, |key| block.values.has_parameter(key)) {
+        match head(rest, PARAMETERS, |key| block.values.has_parameter(key)) {
             Head::Is { name, .. } if block.keys.iter().any(|key| key == name) => Next::Repeats,
             Head::Is { .. } => Next::Goes,
             Head::More => Next::Open,
             Head::Bad => Next::Other,
             Head::No if may_be_blank(rest) || self.may_begin(rest) => Next::Open,
-            Head::No => match head(window(rest, TAG), FUNCTIONS, |name| self.declared(name)) {
+            Head::No => match head(rest, FUNCTIONS, |name| self.declared(name)) {
                 Head::Is { .. } if block.is_complete() => Next::Ends,
                 Head::More => Next::Open,
                 _ => Next::Other,

@@ -6,9 +6,9 @@
 
 use memchr::memchr_iter;
 
-use super::grammar::{End, window};
+use super::grammar::End;
 use super::xml_block::Block;
-use super::xml_head::{Head, PARAMETERS, TAG, assigns, head};
+use super::xml_head::{Head, PARAMETERS, assigns, shown_head};
 use super::xml_tags::{Next, Tags, closers};
 
 pub(crate) enum Value<'t> {
@@ -118,7 +118,7 @@ pub(crate) fn value<'t>(
             blocks += 1;
         } else if blocks == 0 {
             let declared = |key: &str| block.values.has_parameter(key);
-            let Head::Is { name, prefix, length, .. } = head(window(rest, TAG), PARAMETERS, declared) else {
+            let Head::Is { name, prefix, length, .. } = shown_head(rest, PARAMETERS, declared) else {
                 continue;
             };
             let line_start = body[..found].trim_end_matches([' ', '\t']).ends_with('\n');

@@ -91,3 +91,31 @@ fn an_opener_said_without_end_begins_no_call() {
         "{answer}"
     );
 }
+
+/// What a limit says of a text must not depend on whether the text goes on behind it in the same piece.
+#[test]
+fn limits_are_the_same_in_one_piece_and_in_many() {
+    let block = |name: &str, value: &str| {
+        format!(
+            "<tool_call>\n<function={name}>\n<parameter=command>\n{value}\n</parameter>\n</function>\n</tool_call>"
+        )
+    };
+    for (text, calls) in [
+        // An opening tag of more than 512 bytes is none.
+        (block(&format!("bash{}", " ".repeat(520)), "ls"), json!([])),
+        // A tag that a value shows, left open: it does not reach over the end of the value.
+        (
+            block("bash", "echo <function name=\"x") + "\n\"><parameter=a>",
+            json!([["bash", {"command": "echo <function name=\"x"}]]),
+        ),
+        // No word of a sentence has so many letters.
+        (format!("{CALL} {} is.", "a".repeat(70)), json!([["now", {}]])),
+        // What stands above so many blanks leads to nothing.
+        (format!("The log was:{}{CALL}\nAs I said.", "\n".repeat(300)), json!([["now", {}]])),
+        (format!("Here is an example:{}[now()]", "\n".repeat(300)), json!([["now", {}]])),
+        (format!("commentary to=functions.bash{}json{{\"command\": \"ls\"}}", " ".repeat(300)), json!([])),
+        (format!("{}\nx\n{}\n{CALL}", "~".repeat(300), "~".repeat(280)), json!([])),
+    ] {
+        assert_eq!(steady(&text)["calls"], calls, "{text}");
+    }
+}
