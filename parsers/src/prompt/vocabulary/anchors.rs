@@ -7,9 +7,10 @@
 
 use std::collections::HashMap;
 
-use tokenizers::pipeline::{Segment, SpecialSegmentIterator};
+use tokenizers::pre_tokenizers::whitespace::is_word_char;
 use tokenizers::vocab::bucket_added_vocabulary::AddedToken;
 
+use super::pieces::Piece;
 use super::{Counted, Vocabulary};
 use crate::prompt::stop::Stop;
 
@@ -26,12 +27,20 @@ pub(in crate::prompt) struct Cut<'a> {
 /// The anchors among the added tokens of a vocabulary, by id.
 pub(super) fn find(added: impl Iterator<Item = (u32, AddedToken)>) -> HashMap<u32, String> {
     let added: Vec<_> = added.filter(|(_, token)| !token.normalized && !token.content.is_empty()).collect();
+    // One that must be a word of its own looks at the letter beside it.
+    let words = added.iter().any(|(_, token)| token.single_word);
     let is_anchor = |candidate: &AddedToken| {
         let text = candidate.content.as_str();
+        let ends_in_letters = text.starts_with(is_word_char) || text.ends_with(is_word_char);
         candidate.special
             && !(candidate.lstrip || candidate.rstrip || candidate.single_word)
             && text.trim() == text
-            && added.iter().all(|(_, other)| other.content == text || !meet(&other.content, text))
+            && !(words && ends_in_letters)
+            && added.iter().all(|(_, other)| match other.content == text {
+                // Of three blanks, two are a token, but which?
+                true => !ends_in_front(text, text),
+                false => !meet(&other.content, text),
+            })
     };
     let anchors = added.iter().filter(|(_, token)| is_anchor(token));
     anchors.map(|(id, token)| (*id, token.content.clone())).collect()
@@ -39,11 +48,12 @@ pub(super) fn find(added: impl Iterator<Item = (u32, AddedToken)>) -> HashMap<u3
 
 /// Whether `other` may stand where a part of `anchor` stands, and begin no later.
 fn meet(other: &str, anchor: &str) -> bool {
-    other.contains(anchor)
-        || anchor.starts_with(other)
-        || (1..anchor.len())
-            .filter(|end| anchor.is_char_boundary(*end))
-            .any(|end| anchor.get(..end).is_some_and(|front| other.ends_with(front)))
+    other.contains(anchor) || anchor.starts_with(other) || ends_in_front(other, anchor)
+}
+
+/// Whether `other` ends with a part of `anchor` from its front.
+fn ends_in_front(other: &str, anchor: &str) -> bool {
+    (1..anchor.len()).any(|end| anchor.get(..end).is_some_and(|front| other.ends_with(front)))
 }
 
 impl Vocabulary {
@@ -67,12 +77,10 @@ impl Vocabulary {
         for_vllm: bool,
         stop: &Stop,
     ) -> Result<Option<Cut<'a>>, String> {
-        let mut segments =
-            SpecialSegmentIterator::new(text, self.tokenizer.get_added_vocabulary(), false, false);
         let is_anchor = |id: &u32| self.anchors.contains_key(id);
-        let first = segments.find_map(|segment| match segment {
-            Segment::SpecialToken(id) => Some(id).filter(is_anchor),
-            Segment::Text { .. } => None,
+        let first = self.added.pieces(text, false).find_map(|piece| match piece {
+            Piece::Token(id) => Some(id).filter(is_anchor),
+            Piece::Text { .. } => None,
         });
         let Some(first) = first else { return Ok(None) };
         let text_of = |id| self.anchors.get(&id).map(String::as_str).unwrap_or_default();
@@ -109,6 +117,10 @@ mod tests {
         anchors.sort();
         // It takes the first letter of all others.
         assert_eq!(anchors, ["x<"]);
+        let twice = [(0, AddedToken::from("▁▁", true)), (1, AddedToken::from("aba", true))];
+        assert!(find(twice.into_iter()).is_empty());
+        let letters = [(0, AddedToken::from("<a", true)), (1, AddedToken::from("w", true).single_word(true))];
+        assert!(find(letters.into_iter()).is_empty());
         let added = ["<|im_start|>", "<|im_end|>", "\n", "\n\n"].iter().enumerate();
         let mut anchors: Vec<_> =
             find(added.map(|(id, text)| (id as u32, AddedToken::from(*text, true)))).into_values().collect();

@@ -10,6 +10,7 @@ use tokenizers::models::bpe::BpeConfig;
 use tokenizers::vocab::bucket_added_vocabulary::AddedToken;
 
 use super::memo::Memo;
+use super::pieces::Added;
 use super::{Gaps, MAX_ID, Vocabulary, bare, check_merge, check_token, missing_bytes, splitter};
 use crate::prompt::gguf::Metadata;
 
@@ -91,6 +92,9 @@ impl Vocabulary {
         let adds_bos = metadata.bool("tokenizer.ggml.add_bos_token").unwrap_or(kind.adds_bos);
         let adds_eos = metadata.bool("tokenizer.ggml.add_eos_token").unwrap_or(false);
         Self {
+            added: Added::new(tokenizer.get_added_vocabulary())?,
+            metaspace: None,
+            growth: 3,
             tokenizer,
             splitter: kind.splitter,
             words: None,

@@ -3,12 +3,17 @@
 //! The library's reader trusts the file: an id makes a table that long, a merge of unknown tokens panics. Everything of that kind is
 //! checked here first, and the error names the token.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
 use serde_json::Value as Json;
+use tokenizers::normalizers::unicode::NFC;
+use tokenizers::pipeline::Normalizer;
 
 use super::memo::Memo;
+use super::metaspace::Metaspace;
+use super::pieces::Added;
 use super::words::Words;
 use super::{Gaps, MAX_ID, Vocabulary, check_merge, check_token, guarded, missing_bytes, splitter};
 
@@ -19,13 +24,19 @@ impl Vocabulary {
     /// What is wrong with it, or not supported.
     pub(in crate::prompt) fn from_json(text: &[u8]) -> Result<Self, String> {
         let mut config: Json = serde_json::from_slice(text).map_err(|e| format!("not valid json: {e}"))?;
+        let pre_tokenizer = config.get("pre_tokenizer").cloned().unwrap_or_default();
         tokenizers::canonicalize_value(&mut config).map_err(|e| e.to_string())?;
         let (model, size) = check_model(&config)?;
         let root = config.as_object_mut().ok_or("not a json object")?;
-        let parts_apart = root.get("normalizer").is_none_or(keeps_parts_apart);
-        let nfc = root.get("normalizer").and_then(|n| n.get("type")) == Some(&Json::from("NFC"));
+        let metaspace = Metaspace::take(&pre_tokenizer, root)?;
+        let front_matters = metaspace.as_ref().is_some_and(|metaspace| metaspace.front_only);
+        let normalizer = root.get("normalizer").unwrap_or(&Json::Null);
+        let parts_apart = keeps_parts_apart(normalizer) && !front_matters;
+        let growth = growth(normalizer).saturating_mul(if metaspace.is_some() { 6 } else { 1 });
+        let nfc = normalizer.get("type") == Some(&Json::from("NFC"));
         if nfc {
             root.insert("normalizer".into(), Json::Null);
+            compose_added(root);
         }
         let gaps = fill_json_gaps(root);
         let words = root.get("model").and_then(Words::of_json);
@@ -38,10 +49,13 @@ impl Vocabulary {
         let tokenizer = guarded(|| tokenizers::from_json(&config.to_string()))?;
         let around = tokenizer.get_post_processor().single.n_special() as u64;
         Self {
+            added: Added::new(tokenizer.get_added_vocabulary())?,
+            metaspace,
             tokenizer,
             splitter,
             words,
             nfc,
+            growth,
             gaps,
             around,
             model,
@@ -64,6 +78,36 @@ fn keeps_parts_apart(normalizer: &Json) -> bool {
             .and_then(Json::as_array)
             .is_some_and(|all| all.iter().all(keeps_parts_apart)),
         Some(kind) => ["NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Replace", "StripAccents"].contains(&kind),
+    }
+}
+
+/// By how much a normaliser may lengthen a text, in times, if each of its bytes were a text of its own.
+fn growth(normalizer: &Json) -> u64 {
+    let length = |value: Option<&Json>| value.and_then(Json::as_str).map_or(0, |text| text.len() as u64);
+    match normalizer.get("type").and_then(Json::as_str) {
+        None | Some("Strip" | "StripAccents") => 1,
+        Some("Sequence") => normalizer
+            .get("normalizers")
+            .and_then(Json::as_array)
+            .map_or(1, |all| all.iter().map(growth).fold(1, u64::saturating_mul)),
+        Some("Lowercase" | "ByteLevel") => 2,
+        Some("NFC" | "NFD") => 3,
+        Some("Prepend") => length(normalizer.get("prepend")) + 1,
+        // An empty match puts it between all letters.
+        Some("Replace") => length(normalizer.get("content")) + 1,
+        // The longest that a letter of three bytes becomes has 33.
+        Some(_) => 12,
+    }
+}
+
+/// Composes the tokens that are looked for in a composed text.
+fn compose_added(root: &mut serde_json::Map<String, Json>) {
+    let added = root.get_mut("added_tokens").and_then(Json::as_array_mut).into_iter().flatten();
+    for token in added.filter(|token| token.get("normalized") == Some(&Json::Bool(true))) {
+        let content = token.get("content").and_then(Json::as_str).unwrap_or_default();
+        if let Some(composed) = NFC.normalize(content, 1).ok().map(Cow::into_owned) {
+            token["content"] = composed.into();
+        }
     }
 }
 

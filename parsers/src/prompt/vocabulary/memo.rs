@@ -15,13 +15,23 @@ const ENTRY: u32 = 192;
 /// The bound that is kept if nobody says another: some 80,000 texts.
 const BYTES: u64 = 16 << 20;
 
+/// How a text is to be counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Way {
+    /// Composed first.
+    pub(super) nfc: bool,
+    /// Bytes that are no tokens count.
+    pub(super) gaps_count: bool,
+    /// It is the front of the whole text, and that matters.
+    pub(super) is_front: bool,
+}
+
 /// A text, and how it is to be counted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     hashes: [u64; 2],
     length: u32,
-    nfc: bool,
-    gaps_count: bool,
+    way: Way,
 }
 
 /// Counts of texts.
@@ -47,13 +57,13 @@ impl Memo {
     }
 
     /// The key of a text; none for one that is not worth it.
-    pub(super) fn key(&self, text: &str, nfc: bool, gaps_count: bool) -> Option<Key> {
+    pub(super) fn key(&self, text: &str, way: Way) -> Option<Key> {
         if text.len() < SHORTEST {
             return None;
         }
         let length = u32::try_from(text.len()).ok()?;
         let [one, other] = &self.keys;
-        Some(Key { hashes: [one.hash_one(text), other.hash_one(text)], length, nfc, gaps_count })
+        Some(Key { hashes: [one.hash_one(text), other.hash_one(text)], length, way })
     }
 
     pub(super) fn get(&self, key: Key) -> Option<u64> {
@@ -70,25 +80,27 @@ impl Memo {
 
 #[cfg(test)]
 mod tests {
-    use super::{Memo, SHORTEST};
+    use super::{Memo, SHORTEST, Way};
+
+    const COMPOSED: Way = Way { nfc: true, gaps_count: false, is_front: false };
 
     #[test]
     fn a_text_is_known_again_as_it_was_counted() {
         let memo = Memo::default();
         let text = "x".repeat(SHORTEST);
-        let key = memo.key(&text, true, false).unwrap();
+        let key = memo.key(&text, COMPOSED).unwrap();
         assert_eq!(memo.get(key), None);
         memo.put(key, 7);
-        assert_eq!(memo.get(memo.key(&text, true, false).unwrap()), Some(7));
-        assert_eq!(memo.get(memo.key(&text, false, false).unwrap()), None);
-        assert!(memo.key("short", true, false).is_none());
+        assert_eq!(memo.get(memo.key(&text, COMPOSED).unwrap()), Some(7));
+        assert_eq!(memo.get(memo.key(&text, Way::default()).unwrap()), None);
+        assert!(memo.key("short", COMPOSED).is_none());
     }
 
     #[test]
     fn the_memo_does_not_grow_beyond_its_bytes() {
         let memo = Memo::with_bytes(100 * 192);
         for number in 0..10_000 {
-            let key = memo.key(&format!("{number:0512}"), false, false).unwrap();
+            let key = memo.key(&format!("{number:0512}"), COMPOSED).unwrap();
             memo.put(key, 1);
         }
         memo.counts.run_pending_tasks();

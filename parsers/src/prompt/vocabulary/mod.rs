@@ -9,6 +9,8 @@ mod anchors;
 mod gguf;
 mod json;
 mod memo;
+mod metaspace;
+mod pieces;
 mod splitter;
 mod tekken;
 #[cfg(test)]
@@ -25,12 +27,14 @@ use tokenizers::normalizers::unicode::NFC;
 use tokenizers::pipeline::{
     Model, Normalizer, NormalizerChain, PipelineModel, PipelineModelScratch, PipelinePostProcessor,
     PipelinePreTokenizer as Splitter, PipelineToken, PipelineTokenizer, PreTokenizer, PreTokenizerScratch,
-    Segment, Span, SpecialSegmentIterator,
+    Span,
 };
 use tokenizers::utils::byte_level::BYTES_CHAR_LOOKUP;
 use tokenizers::vocab::bucket_added_vocabulary::{AddedToken, AddedVocabulary};
 
-use self::memo::Memo;
+use self::memo::{Memo, Way};
+use self::metaspace::Metaspace;
+use self::pieces::{Added, Piece};
 use self::words::Words;
 use super::stop::Stop;
 
@@ -48,11 +52,16 @@ const MAX_POOLED_TEXT: usize = 1 << 20;
 /// A vocabulary that counts.
 pub(super) struct Vocabulary {
     tokenizer: PipelineTokenizer,
+    added: Added,
+    /// How blanks are written, behind everything else that changes a text.
+    metaspace: Option<Metaspace>,
     splitter: Splitter,
     /// Words of what the splitter leaves whole.
     words: Option<Words>,
     /// Whether the model's tokenizer.json normalises to NFC. vLLM does as it says; llama.cpp never does.
     nfc: bool,
+    /// By how much a text may become longer before it is counted, in times.
+    growth: u64,
     /// Bytes that are no tokens.
     gaps: Gaps,
     /// How many tokens encoding puts around a text: BOS, EOS.
@@ -102,8 +111,7 @@ impl Vocabulary {
     /// Gives the vocabulary back if it can count: what the library cannot run shows here and not in the middle of a request.
     fn proven(mut self) -> Result<Self, String> {
         if self.parts_apart {
-            let added = self.tokenizer.get_added_vocabulary().get_added_tokens_decoder();
-            self.anchors = anchors::find(added.into_iter());
+            self.anchors = anchors::find(self.added.tokens());
         }
         guarded(|| self.count("Ab 12\u{e9}\n", true, &Stop::default()).map_err(Into::into))?;
         Ok(self)
@@ -131,7 +139,7 @@ impl Vocabulary {
 
     /// Whether `token` is one of the tokens that are looked for before all others.
     pub(super) fn has(&self, token: &str) -> bool {
-        self.tokenizer.get_added_vocabulary().token_to_id(token).is_some()
+        self.added.has(token)
     }
 
     /// How many tokens `text` has if nothing in it is a special token.
@@ -140,13 +148,14 @@ impl Vocabulary {
     /// As [`Self::count`].
     pub(super) fn count_ordinary(&self, text: &str, stop: &Stop) -> Result<Counted, String> {
         self.with_scratch(text, |scratch| {
-            let Some(key) = self.memo.key(text, false, false) else {
-                return self.count_words(text, false, 0, stop, scratch);
+            let way = Way::default();
+            let Some(key) = self.memo.key(text, way) else {
+                return self.count_words(text, way, 0, stop, scratch);
             };
             if let Some(tokens) = self.memo.get(key) {
                 return Ok(Counted { tokens, rest: 0 });
             }
-            let counted = self.count_words(text, false, 0, stop, scratch)?;
+            let counted = self.count_words(text, way, 0, stop, scratch)?;
             if counted.rest == 0 {
                 self.memo.put(key, counted.tokens);
             }
@@ -199,20 +208,21 @@ impl Vocabulary {
         mut note: impl FnMut(u32, u64),
     ) -> tokenizers::Result<Counted> {
         let nfc = for_vllm && self.nfc;
-        let gaps_count = for_vllm && self.gaps.has_unknown;
-        let added = self.tokenizer.get_added_vocabulary();
+        let front_matters = self.metaspace.as_ref().is_some_and(|metaspace| metaspace.front_only);
         let normalizers = NormalizerChain(self.tokenizer.get_normalizers());
         let mut count = 0;
-        for segment in SpecialSegmentIterator::new(text, added, false, false) {
-            let (part, input_offset) = match segment {
-                Segment::Text { text, input_offset } => (text, input_offset),
-                Segment::SpecialToken(id) => {
+        for piece in self.added.pieces(text, false) {
+            let (part, input_offset) = match piece {
+                Piece::Text { text, at } => (text, at),
+                Piece::Token(id) => {
                     note(id, count);
                     count += 1;
                     continue;
                 }
             };
-            let key = self.memo.key(part, nfc, gaps_count);
+            let is_front = input_offset == 0 && front_matters;
+            let way = Way { nfc, gaps_count: for_vllm && self.gaps.has_unknown, is_front };
+            let key = self.memo.key(part, way);
             if let Some(known) = key.and_then(|key| self.memo.get(key)) {
                 count += known;
                 continue;
@@ -220,17 +230,18 @@ impl Vocabulary {
             let before = count;
             let normal = if nfc { NFC.normalize(part, input_offset)? } else { Cow::Borrowed(part) };
             let normal = normalizers.normalize(&normal, input_offset)?;
-            for segment in SpecialSegmentIterator::new(&normal, added, true, false) {
-                let Segment::Text { text: words, .. } = segment else {
+            for piece in self.added.pieces(&normal, true) {
+                let Piece::Text { text: words, at } = piece else {
                     count += 1;
                     continue;
                 };
-                let counted = self.count_words(words, gaps_count, count, stop, scratch)?;
+                let way = Way { is_front: is_front && at == 0, ..way };
+                let counted = self.count_words(words, way, count, stop, scratch)?;
                 count += counted.tokens;
                 if counted.rest > 0 {
-                    // What is behind may grow by NFC, threefold at most, and has no more tokens than bytes.
+                    // What is behind has no more tokens than bytes, once it is normalised as this was.
                     let unseen = (text.len() - input_offset).max(normal.len()) as u64;
-                    return Ok(Counted { tokens: count, rest: unseen * if nfc { 3 } else { 1 } });
+                    return Ok(Counted { tokens: count, rest: unseen.saturating_mul(self.growth) });
                 }
             }
             if let Some(key) = key {
@@ -244,11 +255,16 @@ impl Vocabulary {
     fn count_words(
         &self,
         text: &str,
-        gaps_count: bool,
+        way: Way,
         before: u64,
         stop: &Stop,
         scratch: &mut Scratch,
     ) -> tokenizers::Result<Counted> {
+        let text = match &self.metaspace {
+            Some(metaspace) => metaspace.write(text, way.is_front)?,
+            None => Cow::Borrowed(text),
+        };
+        let text = &*text;
         // Spans are 32 bits wide.
         if u32::try_from(text.len()).is_err() {
             return Err(format!("it has {} bytes; the limit is {}", text.len(), u32::MAX).into());
@@ -278,7 +294,7 @@ impl Vocabulary {
                 &mut scratch.tokens,
             )?;
             let is_gap = |token: &&PipelineToken| self.gaps.ids.contains(&token.id());
-            let left_out = match gaps_count || self.gaps.ids.is_empty() {
+            let left_out = match way.gaps_count || self.gaps.ids.is_empty() {
                 true => 0,
                 false => scratch.tokens.iter().filter(is_gap).count(),
             };

@@ -14,6 +14,7 @@ use tokenizers::pre_tokenizers::split::SplitPattern;
 use tokenizers::utils::byte_level::BYTES_CHAR_LOOKUP;
 
 use super::memo::Memo;
+use super::pieces::Added;
 use super::{Gaps, MAX_ID, MAX_TOKEN, Vocabulary, bare, splitter};
 use crate::prompt::images::decode_base64;
 
@@ -52,6 +53,9 @@ impl Vocabulary {
         let splitter = splitter::split(SplitPattern::Regex(pattern.to_owned()), Isolated, false)?;
         let tokenizer = bare(config(&tokens), Vec::new())?;
         Self {
+            added: Added::new(tokenizer.get_added_vocabulary())?,
+            metaspace: None,
+            growth: 3,
             tokenizer,
             splitter,
             words: None,

@@ -199,3 +199,67 @@ fn a_count_ends_when_its_limit_is_passed_or_nobody_waits() {
     let another = text.replace("words", "texts");
     assert!(fresh.count(&another, true, &stop).unwrap_err().contains("nobody waits"));
 }
+
+/// A vocabulary in SentencePiece's way, with tokens that are looked for in the text as it is and in what was normalised.
+fn with_metaspace(pre_tokenizer: Json) -> Json {
+    let token = |id: u32, content: &str, strips: bool, normalized: bool| json!({"id": id, "content": content, "lstrip": strips, "rstrip": strips, "normalized": normalized, "single_word": false, "special": true});
+    json!({
+        "version": "1.0", "normalizer": null, "post_processor": null, "decoder": null, "pre_tokenizer": pre_tokenizer,
+        "added_tokens": [token(6, "<s>", false, false), token(7, "[N]", false, true), token(8, "[L]", true, false),
+                         token(9, "b b", false, true)],
+        "model": {"type": "BPE", "dropout": null, "unk_token": "<unk>", "continuing_subword_prefix": null,
+                  "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+                  "vocab": {"<unk>": 0, "▁": 1, "a": 2, "b": 3, "ab": 4, ".": 5}, "merges": [["a", "b"]]}
+    })
+}
+
+fn metaspace(scheme: &str) -> Json {
+    json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": true})
+}
+
+#[test]
+fn a_blank_is_put_in_front_of_each_piece_behind_the_added_tokens() {
+    let words =
+        json!({"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace("always")]});
+    for (pre_tokenizer, expected) in [
+        (metaspace("always"), [4, 8, 6, 5, 3, 6, 2, 5, 0]),
+        (metaspace("first"), [4, 6, 5, 4, 3, 6, 2, 4, 0]),
+        (metaspace("never"), [3, 6, 5, 3, 3, 5, 2, 3, 0]),
+        (words, [4, 8, 6, 5, 3, 6, 2, 5, 0]),
+    ] {
+        let vocabulary = from_json(&with_metaspace(pre_tokenizer.clone())).unwrap();
+        let texts =
+            ["ab ab", "<s>ab ab<s>ab", "[N]ab[N] ab", "ab [L] ab", "b b ab", "b▁b ab", " ab", "ab<s>ab", ""];
+        for (text, tokens) in texts.into_iter().zip(expected) {
+            assert_eq!(count(&vocabulary, text, true), Ok(tokens), "{text:?} {pre_tokenizer}");
+        }
+    }
+}
+
+#[test]
+fn the_front_of_a_prompt_is_not_taken_for_the_same_text_behind_it() {
+    let vocabulary = from_json(&with_metaspace(metaspace("first"))).unwrap();
+    let part = ".".to_owned() + &"ab ".repeat(300);
+    assert_eq!(count(&vocabulary, &part, true), Ok(602));
+    assert_eq!(count(&vocabulary, &format!("{part}<s>{part}"), true), Ok(1204));
+}
+
+#[test]
+fn what_is_at_the_front_must_be_known() {
+    let mut config = with_metaspace(metaspace("first"));
+    config["normalizer"] = json!({"type": "Strip", "strip_left": true, "strip_right": false});
+    let error = from_json(&config).unwrap_err();
+    assert!(error.contains("may take the front away"), "{error}");
+    config["pre_tokenizer"] = metaspace("always");
+    assert_eq!(count(&from_json(&config).unwrap(), "  ab", true), Ok(2));
+}
+
+#[test]
+fn tokens_that_read_the_same_are_refused_where_some_ask_for_what_is_beside_them() {
+    let mut config = with_metaspace(metaspace("never"));
+    config["normalizer"] = json!({"type": "Replace", "pattern": {"String": "x"}, "content": "N"});
+    config["added_tokens"][0]["content"] = json!("[N]");
+    config["added_tokens"][1]["content"] = json!("[x]");
+    let error = from_json(&config).unwrap_err();
+    assert_eq!(error, "two added tokens read the same once they are normalised");
+}
