@@ -45,6 +45,8 @@ pub enum Rewritten {
 pub struct ChunkNormaliser {
     tools: Arc<ToolSet>,
     seed: Box<str>,
+    /// How the ids begin that are made here.
+    prefix: &'static str,
     first_only: bool,
     choices: BTreeMap<u64, Choice>,
     /// The frames that wait, as they would leave, and whether they say anything else than what came.
@@ -59,12 +61,20 @@ impl ChunkNormaliser {
         Self {
             tools,
             seed: seed.into(),
+            prefix: "call",
             first_only: false,
             choices: BTreeMap::new(),
             waiting: Vec::new(),
             changed: false,
             notes: Vec::new(),
         }
+    }
+
+    /// Ids that are made here begin with this and an underscore, `call` if nothing is said.
+    #[must_use]
+    pub fn ids_begin_with(mut self, prefix: &'static str) -> Self {
+        self.prefix = prefix;
+        self
     }
 
     /// The client forbids parallel calls (`parallel_tool_calls: false`): only the first call of a choice passes.
@@ -112,9 +122,9 @@ impl ChunkNormaliser {
     /// Index and id for a call that was found in the text of a choice. It counts for the finish reason. `id`: the model's own,
     /// which it keeps unless another call of the choice has it.
     pub fn allot(&mut self, choice: u64, id: Option<String>, name: &str) -> (usize, String) {
-        let seed = &self.seed;
+        let (prefix, seed) = (self.prefix, &self.seed);
         let state = self.choices.entry(choice).or_default();
-        let number = state.begin(id, |number| made_id(seed, choice, number));
+        let number = state.begin(id, |number| made_id(prefix, seed, choice, number));
         let call = &mut state.calls[number];
         call.from_text = true;
         name.clone_into(&mut call.name);
@@ -224,10 +234,10 @@ fn shaped(chunk: Value<'_>, json: &str) -> Option<String> {
     (!edits.is_empty()).then(|| write(chunk, json, &edits))
 }
 
-fn made_id(seed: &str, choice: u64, number: usize) -> String {
+fn made_id(prefix: &str, seed: &str, choice: u64, number: usize) -> String {
     match choice {
-        0 => format!("call_{seed}_{number}"),
-        _ => format!("call_{seed}_{choice}_{number}"),
+        0 => format!("{prefix}_{seed}_{number}"),
+        _ => format!("{prefix}_{seed}_{choice}_{number}"),
     }
 }
 

@@ -51,12 +51,23 @@ pub struct Coerced {
     pub notes: Vec<String>,
 }
 
+/// The name under which a model knows a tool of a namespace (vLLM, `tool_parsers/utils.py`).
+pub fn flat_name(namespace: &str, name: &str) -> String {
+    format!("{namespace}__{name}")
+}
+
+/// The schema of a tool that takes free text.
+fn free_text() -> Value {
+    serde_json::json!({ "type": "object", "properties": { "input": { "type": "string" } }, "required": ["input"] })
+}
+
 /// Namespaces that leak from other families into names.
 const PREFIXES: [&str; 5] = ["functions.", "function.", "tools.", "tool.", "default_api."];
 
 impl ToolSet {
     /// The tools of a request, in any dialect: `{"function":{"name","parameters"}}` (chat), `{"name","parameters"}`
-    /// (responses), `{"name","input_schema"}` (messages). What has no name is left out.
+    /// (responses), `{"name","input_schema"}` (messages). Those of a namespace are named `NAMESPACE__NAME`, as vLLM shows them to the
+    /// model, and free text is one string, `input`. What has no name is left out, and so is what only its maker's servers have.
     pub fn new(request: &ChatRequest) -> Self {
         Self::of(request.tools().map(|tool| tool.raw()))
     }
@@ -71,7 +82,7 @@ impl ToolSet {
 
     fn of<'a>(tools: impl Iterator<Item = &'a str>) -> Self {
         let mut set = Self::default();
-        for tool in tools.filter_map(Tool::read) {
+        for tool in tools.flat_map(Tool::read) {
             set.by_name.entry(tool.name.clone()).or_insert(set.tools.len());
             set.tools.push(tool);
         }
@@ -126,8 +137,26 @@ impl ToolSet {
 }
 
 impl Tool {
-    fn read(tool: &str) -> Option<Self> {
-        let mut tool: Value = serde_json::from_str(tool).ok()?;
+    fn read(tool: &str) -> Vec<Self> {
+        let Ok(mut tool) = serde_json::from_str::<Value>(tool) else { return Vec::new() };
+        let kind = tool.get("type").and_then(Value::as_str).unwrap_or("function").to_owned();
+        let name = tool.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+        match (kind.as_str(), tool.get_mut("tools").map(Value::take)) {
+            ("namespace", Some(Value::Array(inner))) => inner
+                .into_iter()
+                .filter_map(Self::of)
+                .map(|tool| Self { name: flat_name(&name, &tool.name), ..tool })
+                .collect(),
+            ("custom", _) if tool.get("input_schema").is_none() && !name.is_empty() => {
+                vec![Self { name, parameters: free_text() }]
+            }
+            ("function" | "custom", _) => Self::of(tool).into_iter().collect(),
+            _ if tool.get("function").is_some() => Self::of(tool).into_iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn of(mut tool: Value) -> Option<Self> {
         let mut function = match tool.get_mut("function") {
             Some(function) if function.is_object() => function.take(),
             _ => tool,

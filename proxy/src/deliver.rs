@@ -5,9 +5,10 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use switchback_parsers::chunk::Dialect;
 use switchback_policies::failover::Fault;
 
-use crate::answer::grade::Seen;
+use crate::answer::grade::{Seen, calls_of_answer, calls_of_frames};
 use crate::answer::relay::AnswerStream;
 use crate::answer::spoken::Spoken;
 use crate::answer::{Head, Out, Piece, stream_headers};
@@ -49,7 +50,8 @@ pub(crate) async fn deliver(
         }
         (Started::Written { frames, usage, traces }, None) => {
             headers.extend(stream_headers());
-            let grade = Seen::of_frames(&frames).grade(asked.tools().as_ref(), traces);
+            let calls = calls_of_frames(&frames);
+            let grade = Seen::of_written(&calls).grade(&calls, asked.tools().as_ref(), traces);
             backend.survived(place, grade.worth, usage);
             outcome.grade = Some(grade);
             outcome.usage = usage;
@@ -62,7 +64,8 @@ pub(crate) async fn deliver(
             outcome.usage = said.usage;
             outcome.empty = !said.content;
             outcome.ends(End::Answered, None);
-            let grade = Seen::of_answer(&said, &body).grade(asked.tools().as_ref(), traces);
+            let calls = calls_of_answer(&body, call.endpoint.dialect.unwrap_or(Dialect::Chat));
+            let grade = Seen::of_answer(&said).grade(&calls, asked.tools().as_ref(), traces);
             backend.survived(place, grade.worth, said.usage);
             outcome.grade = Some(grade);
             out.send(Piece::Whole(Head { status: StatusCode::OK, headers }, body)).await;

@@ -1,4 +1,5 @@
-//! The whole corpus of tool calls through the proxy, plain and streamed: what a client puts together is what the corpus says.
+//! The whole corpus of tool calls through the proxy, plain and streamed, in each dialect: what a client puts together is what the
+//! corpus says.
 
 use std::path::Path;
 
@@ -7,6 +8,7 @@ use switchback_tests::wire::message::Message;
 
 use crate::harness::{Reply, World, reasoning};
 use crate::repairing::{assembled, frames};
+use crate::speaking::{APIS, Api, Part};
 
 /// One line of the corpus.
 struct Line(Value);
@@ -65,6 +67,57 @@ impl Line {
         let choice = json!({ "index": 0, "message": message, "finish_reason": self.finish() });
         world.backend("b").then(Reply::json(200, &json!({ "choices": [choice] }).to_string()));
         Message::of_body(&world.chat(&self.request(false)).await.json())
+    }
+
+    /// The same request in another dialect.
+    fn request_in(&self, api: Api, stream: bool) -> String {
+        let mut more = Map::new();
+        let demanded = self.more("tool_choice").map(|choice| match (api, choice["function"].get("name")) {
+            (Api::Messages, Some(name)) => json!({ "type": "tool", "name": name }),
+            (Api::Messages, None) if *choice == "required" => json!({ "type": "any" }),
+            (Api::Messages, None) => json!({ "type": choice }),
+            (Api::Responses, Some(name)) => json!({ "type": "function", "name": name }),
+            (Api::Responses, None) => choice.clone(),
+        });
+        more.extend(demanded.map(|choice| ("tool_choice".to_owned(), choice)));
+        match (api, self.more("parallel_tool_calls")) {
+            (Api::Messages, Some(_)) => {
+                more.insert(
+                    "tool_choice".to_owned(),
+                    json!({ "type": "auto", "disable_parallel_tool_use": true }),
+                );
+            }
+            (Api::Responses, Some(parallel)) => {
+                more.insert("parallel_tool_calls".to_owned(), parallel.clone());
+            }
+            (_, None) => {}
+        }
+        if let Some(format) = self.more("response_format") {
+            let (name, value) = match api {
+                Api::Messages => ("output_config", json!({ "format": { "type": format } })),
+                Api::Responses => ("text", json!({ "format": { "type": format } })),
+            };
+            more.insert(name.to_owned(), value);
+        }
+        api.request(&self.0["tools"], stream, &more.into())
+    }
+
+    async fn complaints_in(&self, api: Api) -> Vec<String> {
+        let thought = self.more("upstream_reasoning").and_then(Value::as_str).map(Part::Thought);
+        let parts: Vec<Part<'_>> = thought.into_iter().chain([Part::Text(self.text())]).collect();
+        let world = self.world();
+        world.backend("b").then(Reply::json(200, &api.answer(&parts, self.finish()).to_string()));
+        let answer = world.post(api.path(), &self.request_in(api, false)).await.json();
+        let mut wrong = self.complaints(&api.of_body(&answer), &format!("{api:?}, plain"));
+        for piece in [1, 4, 4096] {
+            let world = self.world();
+            let steps = api.steps(&parts, piece, self.finish());
+            let answer = api.streamed(&world, &self.request_in(api, true), steps).await;
+            wrong.extend(
+                self.complaints(&api.assembled(&answer), &format!("{api:?}, in pieces of {piece}")),
+            );
+        }
+        wrong
     }
 
     /// The corpus's own rules of comparison.
@@ -142,6 +195,17 @@ async fn every_line_of_the_corpus_arrives_as_it_should_plain_and_streamed() {
         wrong.extend(line.complaints(&line.plain().await, "plain"));
         for piece in [1, 4, 4096] {
             wrong.extend(line.complaints(&line.streamed(piece).await, &format!("in pieces of {piece}")));
+        }
+    }
+    assert!(wrong.is_empty(), "{} complaints:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_line_of_the_corpus_arrives_as_it_should_in_messages_and_responses() {
+    let mut wrong = Vec::new();
+    for line in lines() {
+        for api in APIS {
+            wrong.extend(line.complaints_in(api).await);
         }
     }
     assert!(wrong.is_empty(), "{} complaints:\n{}", wrong.len(), wrong.join("\n"));

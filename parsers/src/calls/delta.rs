@@ -96,7 +96,7 @@ impl ChunkNormaliser {
         for (position, element) in list.elements().enumerate() {
             let entry = Entry::read(element);
             let Some(number) =
-                state.place(&entry, false, &tools, |number| made_id(&self.seed, index, number))
+                state.place(&entry, false, &tools, |number| made_id(self.prefix, &self.seed, index, number))
             else {
                 edits.remove_element(list, position);
                 self.change("repeated call left out");

@@ -2,6 +2,7 @@
 //!
 //! Read once per request. Whatever cannot be read counts as absent: refusing requests is not this module's business.
 
+use crate::chunk::Dialect;
 use crate::json::{Kind, Value};
 use crate::request::ChatRequest;
 use crate::schema::ToolSet;
@@ -51,6 +52,28 @@ impl Options {
         Self::read(ToolSet::new(request), request.root())
     }
 
+    /// The options of a request in any dialect.
+    pub fn in_dialect(request: &ChatRequest, dialect: Dialect) -> Self {
+        let (root, own) = (request.root(), Self::of(request));
+        let word = |place: &str| root.at(place).and_then(Value::as_str);
+        match dialect {
+            Dialect::Chat | Dialect::Completions => own,
+            Dialect::Messages => Self {
+                parallel: root.at("/tool_choice/disable_parallel_tool_use").and_then(Value::as_bool)
+                    != Some(true),
+                response_format: ["/output_config/format/type", "/output_format/type"]
+                    .into_iter()
+                    .filter_map(word)
+                    .any(|format| format.starts_with("json")),
+                ..own
+            },
+            Dialect::Responses => Self {
+                response_format: word("/text/format/type").is_some_and(|format| format.starts_with("json")),
+                ..own
+            },
+        }
+    }
+
     /// The options of a list of tools and an object with members of a request: `tool_choice`, `parallel_tool_calls`,
     /// `response_format` (its type alone will do), and `thinking_open`. Both are JSON; what is no JSON counts as empty.
     pub fn from_json(tools: &str, request: &str) -> Self {
@@ -84,10 +107,15 @@ impl ToolChoice {
             let tool = value.get("function").unwrap_or(value);
             return match tool.get("name").and_then(Value::as_str) {
                 Some(name) => Self::Named(name.into_owned()),
-                None => Self::Auto,
+                // `{"type":"any"}` of Messages, `{"type":"allowed_tools","mode":"required"}` of Responses.
+                None => Self::of_word(value.get("mode").or_else(|| value.get("type"))),
             };
         }
-        match value.as_str().as_deref() {
+        Self::of_word(Some(value))
+    }
+
+    fn of_word(word: Option<Value<'_>>) -> Self {
+        match word.and_then(Value::as_str).as_deref() {
             Some("none") => Self::None,
             Some("required" | "any") => Self::Required,
             _ => Self::Auto,

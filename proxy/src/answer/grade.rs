@@ -3,13 +3,39 @@
 //! It is read as its client gets it, behind all repair; only frames that speak of calls are looked into. Must never hold anything back,
 //! nor blame a backend for what the client's own limit cut.
 
+use bytes::Bytes;
 use memchr::memmem;
-use switchback_parsers::chunk::{Finish, GoodFinish, Said};
+use switchback_parsers::chunk::{Dialect, Finish, GoodFinish, Said};
 use switchback_parsers::event::Folded;
 use switchback_parsers::schema::ToolSet;
 use switchback_parsers::sse::SseDecoder;
 use switchback_policies::liveness::Worth;
 use switchback_policies::quality::Flaw;
+
+use super::repair;
+
+/// The calls of a whole answer as its client has them.
+pub(crate) fn calls_of_answer(body: &[u8], dialect: Dialect) -> Folded {
+    match repair::in_chat(body, dialect) {
+        Some(chat) => Folded::of_answer(&chat),
+        None if memmem::find(body, b"\"tool_calls\"").is_some() => {
+            Folded::of_answer(std::str::from_utf8(body).unwrap_or_default())
+        }
+        None => Folded::default(),
+    }
+}
+
+/// The calls of a chat's frames.
+pub(crate) fn calls_of_frames(frames: &Bytes) -> Folded {
+    let mut calls = Folded::default();
+    let mut decoder = SseDecoder::new();
+    if decoder.push(frames.clone()).is_ok() {
+        while let Some(frame) = decoder.next_frame() {
+            calls.add_frame(&frame);
+        }
+    }
+    calls
+}
 
 /// Exclamation marks in a row that no model means.
 const MARKS: u64 = 64;
@@ -42,26 +68,19 @@ pub(crate) struct Seen {
     marks: u64,
     marks_now: u64,
     at_limit: bool,
-    calls: Folded,
 }
 
 impl Seen {
-    /// A whole answer as its client gets it.
-    pub(crate) fn of_answer(said: &Said, body: &[u8]) -> Self {
+    /// A whole answer.
+    pub(crate) fn of_answer(said: &Said) -> Self {
         let mut seen = Self::default();
         seen.said(said);
-        if memmem::find(body, b"\"tool_calls\"").is_some() {
-            seen.calls = Folded::of_answer(std::str::from_utf8(body).unwrap_or_default());
-        }
         seen
     }
 
-    /// A whole answer that was written as a stream.
-    pub(crate) fn of_frames(frames: &[u8]) -> Self {
-        let mut seen = Self { says: true, ..Self::default() };
-        seen.leaves(frames);
-        seen.at_limit = seen.calls.finish_reason == "length";
-        seen
+    /// A whole answer that was written as a stream, by its calls.
+    pub(crate) fn of_written(calls: &Folded) -> Self {
+        Self { says: true, at_limit: calls.finish_reason == "length", ..Self::default() }
     }
 
     /// The backend says this.
@@ -71,21 +90,11 @@ impl Seen {
             self.marks_now = if said.marks > 0 { self.marks_now + said.marks } else { 0 };
             self.marks = self.marks.max(self.marks_now);
         }
-        let cut = |finish: &Option<Finish>| *finish == Some(Finish::Good(GoodFinish::Length));
+        let cut = |finish: &Option<Finish>| {
+            use GoodFinish::{Incomplete, Length, MaxTokens};
+            matches!(finish, Some(Finish::Good(Length | MaxTokens | Incomplete)))
+        };
         self.at_limit |= said.choices.iter().any(|choice| cut(&choice.finish));
-    }
-
-    /// These frames leave.
-    pub(crate) fn leaves(&mut self, frames: &[u8]) {
-        if memmem::find(frames, b"\"tool_calls\"").is_none() {
-            return;
-        }
-        let mut decoder = SseDecoder::new();
-        if decoder.push(bytes::Bytes::copy_from_slice(frames)).is_ok() {
-            while let Some(frame) = decoder.next_frame() {
-                self.calls.add_frame(&frame);
-            }
-        }
     }
 
     /// Whether it had content, and was not one exclamation mark after the other.
@@ -97,27 +106,25 @@ impl Seen {
         }
     }
 
-    /// What it was worth. `tools`: those that the request declares, if it may call any.
-    pub(crate) fn grade(&self, tools: Option<&ToolSet>, traces: Traces) -> Grade {
-        let calls = tools.filter(|_| !self.at_limit).and_then(|tools| {
-            let undeclared = self.calls.calls.iter().any(|call| tools.tool(&call.name).is_none());
+    /// What it was worth. `calls`: as its client has them. `tools`: those that the request declares, if it may call any.
+    pub(crate) fn grade(&self, calls: &Folded, tools: Option<&ToolSet>, traces: Traces) -> Grade {
+        let flaws = tools.filter(|_| !self.at_limit).and_then(|tools| {
+            let undeclared = calls.calls.iter().any(|call| tools.tool(&call.name).is_none());
             let flaw = match () {
                 () if traces.unread => Some(Flaw::Unreadable),
                 () if undeclared => Some(Flaw::Undeclared),
-                () if !self.calls.wrong_calls(tools).is_empty() => Some(Flaw::Invalid),
+                () if !calls.wrong_calls(tools).is_empty() => Some(Flaw::Invalid),
                 () if traces.mended => Some(Flaw::Mended),
                 () => None,
             };
-            (flaw.is_some() || !self.calls.calls.is_empty()).then_some(flaw)
+            (flaw.is_some() || !calls.calls.is_empty()).then_some(flaw)
         });
-        Grade { worth: self.worth(), calls }
+        Grade { worth: self.worth(), calls: flaws }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use switchback_parsers::chunk::Dialect;
-
     use super::*;
 
     const TOOLS: &str = r#"[{"type":"function","function":{"name":"look","parameters":{"type":"object","properties":{"path":{"type":"string"}},"required":["path"]}}}]"#;
@@ -127,8 +134,9 @@ mod tests {
         let answer = serde_json::json!({ "choices": [{ "index": 0, "finish_reason": finish,
             "message": { "role": "assistant", "content": null, "tool_calls": call } }] });
         let body = answer.to_string();
-        let seen = Seen::of_answer(&Dialect::Chat.read_answer(body.as_bytes()), body.as_bytes());
-        seen.grade(Some(&ToolSet::from_json(TOOLS)), Traces::default())
+        let seen = Seen::of_answer(&Dialect::Chat.read_answer(body.as_bytes()));
+        let calls = calls_of_answer(body.as_bytes(), Dialect::Chat);
+        seen.grade(&calls, Some(&ToolSet::from_json(TOOLS)), Traces::default())
     }
 
     #[test]
@@ -154,9 +162,11 @@ mod tests {
             ),
         );
         let tools = ToolSet::from_json(TOOLS);
-        assert_eq!(seen.grade(Some(&tools), Traces::default()), Grade { worth: Worth::Answer, calls: None });
+        let none = Folded::default();
+        let grade = |tools, traces| seen.grade(&none, tools, traces);
+        assert_eq!(grade(Some(&tools), Traces::default()), Grade { worth: Worth::Answer, calls: None });
         let unread = Traces { unread: true, ..Traces::default() };
-        assert_eq!(seen.grade(Some(&tools), unread).calls, Some(Some(Flaw::Unreadable)));
-        assert_eq!(seen.grade(None, unread).calls, None, "no tools, no calls");
+        assert_eq!(grade(Some(&tools), unread).calls, Some(Some(Flaw::Unreadable)));
+        assert_eq!(grade(None, unread).calls, None, "no tools, no calls");
     }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use switchback_parsers::chunk::{Dialect, Usage};
 use switchback_parsers::diagnosis::{BackendError, Engine, diagnose};
+use switchback_parsers::event::Folded;
 use switchback_parsers::sse::{SseDecoder, SseFrame};
 use switchback_policies::failover::Fault;
 use tokio::time::Instant;
@@ -175,7 +176,9 @@ impl AnswerStream {
     /// What it was worth.
     pub(crate) fn grade(&self) -> Grade {
         let tools = self.repair.as_ref().map(StreamRepair::tools).filter(|tools| !tools.is_empty());
-        self.seen.grade(tools.as_ref(), self.traces())
+        let none = Folded::default();
+        let calls = self.repair.as_ref().map_or(&none, StreamRepair::client_calls);
+        self.seen.grade(calls, tools.as_ref(), self.traces())
     }
 
     /// Whether it stands in the midst of markup that is held back.
@@ -273,9 +276,6 @@ impl AnswerStream {
         if ended_well && !self.done {
             self.release_held(&mut out);
         }
-        if self.repair.is_some() {
-            self.seen.leaves(&out);
-        }
         out = self.rename.frames(out, self.dialect);
         out = self.tidy.frames(out, self.dialect);
         if ended_well {
@@ -357,7 +357,8 @@ impl AnswerStream {
         if said.empty_choices && !self.usage_to_client {
             return;
         }
-        if said.done {
+        // `[DONE]` and `message_stop` say nothing more; a response ends with all of it.
+        if said.done && (said.choices.is_empty() || self.repair.is_none()) {
             self.release_held(out);
             out.extend_from_slice(frame.bytes());
             return;
@@ -377,6 +378,9 @@ impl AnswerStream {
         self.holds |= said.content;
         progress.content |= self.holds && out.len() > before;
         self.holds &= out.len() == before;
+        if said.done {
+            self.release_held(out);
+        }
     }
 
     /// At the end of the stream: what the repair holds leaves as what it turned out to be.

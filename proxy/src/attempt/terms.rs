@@ -95,9 +95,11 @@ impl Terms {
     pub(crate) fn of(app: &App, call: &Call, client: &Client, plan: &Plan) -> Self {
         let failover = app.config.failover;
         let wants_usage = call.request.as_ref().is_some_and(|request| request.wants_usage());
-        let chat = call.request.clone().filter(|_| call.endpoint.dialect == Some(Dialect::Chat));
-        let repair = chat.map(|request| RepairTerms {
+        // Completions have no calls.
+        let dialect = call.endpoint.dialect.filter(|dialect| *dialect != Dialect::Completions);
+        let repair = call.request.clone().zip(dialect).map(|(request, dialect)| RepairTerms {
             request,
+            dialect,
             seed: call.id.clone(),
             calls: app.config.repair.tool_calls,
             in_thoughts: app.config.repair.calls_in_thoughts,

@@ -135,6 +135,7 @@ impl Backend {
         let Ok(request) = ChatRequest::parse(ask("auto").to_string().into()) else { return false };
         let terms = RepairTerms {
             request: request.into(),
+            dialect: Dialect::Chat,
             seed: "proof".to_owned(),
             calls: true,
             in_thoughts: false,

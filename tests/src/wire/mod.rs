@@ -7,6 +7,7 @@
 
 pub mod adapter;
 pub mod backend;
+pub mod blocks;
 pub mod case;
 pub mod client;
 pub mod compare;

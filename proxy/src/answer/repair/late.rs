@@ -3,12 +3,12 @@
 //!
 //! A call that would run twice is worse than one that comes late, so they wait for the choice's end, 64 KiB at most.
 
-use bytes::Bytes;
 use serde_json::{Value as Json, json};
 use switchback_parsers::calls::{ChunkNormaliser, Rewritten};
 use switchback_parsers::event::{Folded, FoldedCall};
 
 use super::RepairTerms;
+use super::wire::Frame;
 
 /// The most that waits, in bytes of frames; beyond that they pass.
 const WAITING: usize = 64 << 10;
@@ -21,7 +21,7 @@ pub(super) struct Late {
     /// The message that they make.
     folded: Folded,
     /// As they came.
-    frames: Vec<(Bytes, String)>,
+    frames: Vec<Frame>,
     /// How many of them are in the message.
     read: usize,
     bytes: usize,
@@ -34,16 +34,16 @@ impl Late {
     }
 
     /// Takes a frame. False: it is too much to wait.
-    pub(super) fn take(&mut self, frame: Bytes, json: String) -> bool {
-        self.bytes += frame.len();
-        let rewritten = self.normaliser.frame(&json);
-        self.frames.push((frame, json));
+    pub(super) fn take(&mut self, frame: Frame) -> bool {
+        self.bytes += frame.json.len();
+        let rewritten = self.normaliser.frame(&frame.json);
+        self.frames.push(frame);
         self.read(rewritten);
         self.bytes <= WAITING
     }
 
     /// The frames as they came.
-    pub(super) fn into_frames(self) -> Vec<(Bytes, String)> {
+    pub(super) fn into_frames(self) -> Vec<Frame> {
         self.frames
     }
 
@@ -51,7 +51,7 @@ impl Late {
     /// left out, since nothing of it was shown.
     pub(super) fn new_calls(mut self, finish: &str, mut in_text: Vec<(String, String)>) -> Vec<FoldedCall> {
         let end = json!({ "choices": [{ "index": self.choice, "delta": {}, "finish_reason": finish }] });
-        self.take(Bytes::new(), end.to_string());
+        self.take(Frame::own(end.to_string()));
         let rewritten = self.normaliser.finish();
         self.read(rewritten);
         let value = |text: &str| serde_json::from_str::<Json>(text).ok();
@@ -71,7 +71,7 @@ impl Late {
     fn read(&mut self, rewritten: Rewritten) {
         let decided: Vec<&str> = match &rewritten {
             Rewritten::Wait => return,
-            Rewritten::Same => self.frames[self.read..].iter().map(|(_, json)| json.as_str()).collect(),
+            Rewritten::Same => self.frames[self.read..].iter().map(|frame| frame.json.as_str()).collect(),
             Rewritten::Replace(list) => list.iter().map(String::as_str).collect(),
         };
         decided.into_iter().for_each(|json| self.folded.add_chunk(json, self.choice));

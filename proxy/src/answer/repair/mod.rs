@@ -1,4 +1,4 @@
-//! Repair of a chat answer: calls that were written as text become calls, structured ones become what clients expect.
+//! Repair of an answer: calls that were written as text become calls, structured ones become what clients expect.
 //!
 //! The parsers decide what is a call (`switchback_parsers::tool_call`, `::calls`); here their verdicts are put on the
 //! wire. An answer that needs nothing leaves in the very frames in which it came: text that might become a call is held as
@@ -11,10 +11,12 @@ mod own;
 mod stream;
 mod text;
 mod whole;
+mod wire;
 
 use std::sync::Arc;
 
 use switchback_parsers::calls::ChunkNormaliser;
+use switchback_parsers::chunk::Dialect;
 use switchback_parsers::event::Folded;
 use switchback_parsers::json::Value;
 use switchback_parsers::request::ChatRequest;
@@ -22,12 +24,15 @@ use switchback_parsers::schema::ToolSet;
 use switchback_parsers::tool_call::{Options, TextParser, ToolChoice};
 
 pub(crate) use self::stream::StreamRepair;
-pub(crate) use self::whole::whole;
+pub(crate) use self::whole::{in_chat, whole};
+use self::wire::{Plain, Wire};
 
 /// What the repair of one answer goes by: the request that it answers.
 #[derive(Clone, Debug)]
 pub(crate) struct RepairTerms {
     pub(crate) request: Arc<ChatRequest>,
+    /// How request and answer are written.
+    pub(crate) dialect: Dialect,
     /// Ids of calls that have none are made of it.
     pub(crate) seed: String,
     /// Calls are repaired.
@@ -76,8 +81,10 @@ impl RepairTerms {
         Self { family, ..self }
     }
 
+    /// Structured calls of a chat are looked at whether or not tools were declared; those of other dialects only where the answer may
+    /// hold calls at all.
     pub(crate) fn is_needed(&self) -> bool {
-        self.calls || self.splits_thoughts()
+        (self.calls && self.dialect == Dialect::Chat) || self.reads_text()
     }
 
     /// Whether the text of the answer is read at all: without calls to find and thoughts to split, text is text.
@@ -103,7 +110,18 @@ impl RepairTerms {
 
     fn normaliser(&self) -> ChunkNormaliser {
         let options = self.options();
-        ChunkNormaliser::new(Arc::new(options.tools), &self.seed).first_call_only(!options.parallel)
+        let ids = if self.dialect == Dialect::Messages { "toolu" } else { "call" };
+        ChunkNormaliser::new(Arc::new(options.tools), &self.seed)
+            .first_call_only(!options.parallel)
+            .ids_begin_with(ids)
+    }
+
+    fn wire(&self) -> Wire {
+        Wire::of(self.dialect, &self.request, &self.seed)
+    }
+
+    fn plain(&self) -> Option<Plain> {
+        Plain::of(self.dialect, Some(&self.request), &self.seed)
     }
 
     fn parser(&self) -> TextParser {
@@ -111,7 +129,7 @@ impl RepairTerms {
     }
 
     fn options(&self) -> Options {
-        let mut options = Options::of(&self.request);
+        let mut options = Options::in_dialect(&self.request, self.dialect);
         options.thinking_open = self.thinking_open;
         options.thinking_tags.clone_from(&self.thinking_tags);
         options.format = self.format.map(str::to_owned);

@@ -3,16 +3,13 @@
 //!
 //! It must never change a stream that is in order, nor hold anything but that one frame.
 
-use bytes::Bytes;
 use memchr::memmem;
 use serde_json::{Value as Json, json};
 use switchback_parsers::json::{Kind, Value};
-use switchback_parsers::sse::write_data;
+
+use super::wire::Frame;
 
 const FINISH: &[u8] = b"\"finish_reason\"";
-
-/// A frame and its payload.
-type Frame = (Bytes, String);
 
 /// Puts the frames of one stream in order.
 #[derive(Debug, Default)]
@@ -29,29 +26,28 @@ struct Chunk {
 }
 
 impl Order {
-    /// Takes a frame, and gives those that leave; none if it leaves as it is and nothing waits.
-    pub(super) fn push(&mut self, frame: &Bytes, json: &str) -> Option<Vec<Frame>> {
-        if self.end.is_none() && !may_finish(json) {
-            return None;
+    /// Takes a frame, and gives those that leave.
+    pub(super) fn push(&mut self, frame: Frame) -> Vec<Frame> {
+        if self.end.is_none() && !may_finish(&frame.json) {
+            return vec![frame];
         }
         let mut leave = Vec::new();
-        let chunk = read(json);
+        let chunk = read(&frame.json);
         if let Some((choice, end)) = self.end.take() {
             match &chunk {
                 Some(chunk) if chunk.choice == choice && (chunk.says || chunk.finishes) => {
-                    let (open, alone) = apart(&end.1);
+                    let (open, alone) = apart(&end.json);
                     leave.push(open);
                     self.end = (!chunk.finishes).then_some((choice, alone));
                 }
                 _ => leave.push(end),
             }
         }
-        let this = (frame.clone(), json.to_owned());
         match chunk {
-            Some(chunk) if chunk.finishes => self.end = Some((chunk.choice, this)),
-            _ => leave.push(this),
+            Some(chunk) if chunk.finishes => self.end = Some((chunk.choice, frame)),
+            _ => leave.push(frame),
         }
-        Some(leave)
+        leave
     }
 
     /// Something waits.
@@ -105,9 +101,5 @@ fn apart(json: &str) -> (Frame, Frame) {
     if let Some(choice) = alone.pointer_mut("/choices/0") {
         choice["delta"] = json!({});
     }
-    let frame = |json: Json| {
-        let json = json.to_string();
-        (write_data(json.as_bytes()), json)
-    };
-    (frame(open), frame(alone))
+    (Frame::own(open.to_string()), Frame::own(alone.to_string()))
 }

@@ -1,4 +1,5 @@
-//! Repair of a streamed chat answer, frame by frame: the text parser first, then the normaliser of structured calls.
+//! Repair of a streamed answer, frame by frame: the text parser first, then the normaliser of structured calls. Frames of other dialects
+//! are read in chat's words (`wire/`), and go back as what they were.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +7,15 @@ use bytes::{Bytes, BytesMut};
 use serde_json::{Value as Json, json};
 use switchback_parsers::calls::{ChunkNormaliser, Rewritten};
 use switchback_parsers::json::Value;
+use switchback_parsers::event::{Event, Folded};
 use switchback_parsers::schema::ToolSet;
-use switchback_parsers::sse::write_data;
 
 use super::RepairTerms;
 use super::late::Late;
 use super::order::Order;
 use super::own::Writer;
-use super::text::{ChoiceText, Held};
+use super::text::{ChoiceText, Held, Leaving};
+use super::wire::Frame;
 use crate::answer::grade::Traces;
 
 /// Members of a delta that carry reasoning.
@@ -30,7 +32,9 @@ pub(crate) struct StreamRepair {
     /// Structured calls behind calls in the text, by choice. `None`: they were too much to wait.
     late: BTreeMap<u64, Option<Late>>,
     /// Frames that the normaliser has not decided on.
-    waiting: Vec<Bytes>,
+    waiting: Vec<Frame>,
+    /// How many frames were read.
+    frames: usize,
     order: Order,
     /// Of choices that have left.
     traces: Traces,
@@ -79,11 +83,12 @@ impl StreamRepair {
         Self {
             reads_text: terms.reads_text(),
             normaliser: terms.normaliser(),
+            writer: Writer::new(terms.wire()),
             terms,
             texts: BTreeMap::new(),
-            writer: Writer::default(),
             late: BTreeMap::new(),
             waiting: Vec::new(),
+            frames: 0,
             order: Order::default(),
             traces: Traces::default(),
         }
@@ -91,27 +96,25 @@ impl StreamRepair {
 
     /// Takes a frame and its payload; what may leave is appended to `out`.
     pub(crate) fn frame(&mut self, frame: &Bytes, json: &str, out: &mut BytesMut) {
-        let ordered = if self.terms.calls { self.order.push(frame, json) } else { None };
-        match ordered {
-            None => self.ordered(frame, json, out),
-            Some(frames) => frames.iter().for_each(|(frame, json)| self.ordered(frame, json, out)),
-        }
+        let frame = self.writer.read(frame, json);
+        let ordered = if self.terms.calls { self.order.push(frame) } else { vec![frame] };
+        ordered.into_iter().for_each(|frame| self.ordered(frame));
+        self.writer.written(out);
     }
 
     /// The same for a frame behind which its choice does not go on.
-    fn ordered(&mut self, frame: &Bytes, json: &str, out: &mut BytesMut) {
-        let chunk = Value::parse(json).ok();
+    fn ordered(&mut self, frame: Frame) {
+        self.frames += 1;
+        let number = self.frames;
+        let chunk = Value::parse(&frame.json).ok();
         if let Some(several) = chunk.filter(|_| self.reads_text).and_then(apart) {
-            for json in several {
-                self.ordered(&write_data(json.as_bytes()), &json, out);
-            }
-            return;
+            return several.into_iter().for_each(|json| self.ordered(Frame::own(json)));
         }
         let one = chunk.filter(|_| self.reads_text).and_then(|chunk| {
             self.writer.learn(chunk);
             self.read(chunk)
         });
-        let Some(one) = one else { return self.normalise(frame.clone(), json, out) };
+        let Some(one) = one else { return self.normalise(frame) };
         let terms = &self.terms;
         let state = self.texts.entry(one.index).or_insert_with(|| ChoiceText::new(terms.parser()));
         let mut events = Vec::new();
@@ -124,15 +127,9 @@ impl StreamRepair {
         let says_nothing = one.text.is_empty() && one.reasoning.is_empty();
         let was_exact = state.is_exact();
         if was_exact {
-            let held = Held {
-                frame: frame.clone(),
-                json: json.to_owned(),
-                text: one.text,
-                reasoning: one.reasoning,
-                calls: one.calls,
-                split: false,
-            };
-            state.hold(held);
+            let (text, reasoning) = (one.text, one.reasoning);
+            let frame = frame.clone();
+            state.hold(Held { frame, number, text, reasoning, calls: one.calls, split: false });
         }
         if one.calls {
             events.extend(state.call_beside(terms));
@@ -143,93 +140,87 @@ impl StreamRepair {
             events.extend(last);
             reason = Some(client);
         }
-        let leaving = state.take(one.index, events, &self.writer, &mut self.normaliser, out);
+        let leaving = state.take(events);
         let exact = state.is_exact();
-        let mut left = false;
-        for held in leaving {
-            left |= held.frame == *frame;
-            if one.finish.is_some() && held.frame == *frame && !exact {
-                // Written below, with the reason that the client gets.
-                continue;
-            }
-            self.leave(one.index, held, out);
-        }
+        let left = leaving.iter().any(|one| matches!(one, Leaving::Frame(held) if held.number == number));
+        // Where not all is exact the end is written below, with the reason that the client gets.
+        let ends_here = one.finish.is_some() && !exact;
+        self.leave_all(one.index, leaving, |held| !(ends_here && held.number == number));
         if one.calls && !exact && !(left && one.finish.is_none()) {
-            self.only_calls(one.index, frame, json, says_nothing && one.finish.is_none(), out);
+            self.only_calls(one.index, &frame, says_nothing && one.finish.is_none());
         }
         match (one.finish, reason) {
             (Some(finish), Some(reason)) if !exact || (reason != finish && !left) => {
-                self.settle(one.index, &finish, out);
-                self.finished(json, &reason, out);
+                self.settle(one.index, &finish);
+                self.finished(&frame.json, &reason);
             }
-            _ if !was_exact && says_nothing && !one.calls => self.normalise(frame.clone(), json, out),
+            _ if !was_exact && says_nothing && !one.calls => self.normalise(frame),
             _ => {}
         }
     }
 
     /// The structured calls of a frame whose text goes its own way. `as_it_is`: there is nothing else in it.
-    fn only_calls(&mut self, choice: u64, frame: &Bytes, json: &str, as_it_is: bool, out: &mut BytesMut) {
+    fn only_calls(&mut self, choice: u64, frame: &Frame, as_it_is: bool) {
         if as_it_is {
-            return self.calls(choice, frame.clone(), json, out);
+            return self.calls(choice, frame.clone());
         }
-        let Ok(mut chunk) = serde_json::from_str::<Json>(json) else { return };
+        let Ok(mut chunk) = serde_json::from_str::<Json>(&frame.json) else { return };
         if let Some(choice) = chunk.pointer_mut("/choices/0").and_then(Json::as_object_mut) {
             let calls = choice.get("delta").and_then(|delta| delta.get("tool_calls")).cloned();
             choice.insert("delta".to_owned(), json!({ "tool_calls": calls }));
             choice.insert("finish_reason".to_owned(), Json::Null);
         }
-        let json = chunk.to_string();
-        self.calls(choice, write_data(json.as_bytes()), &json, out);
+        self.calls(choice, Frame::own(chunk.to_string()));
     }
 
     /// A frame with structured calls. Behind calls in the text they wait, since they may be the same.
-    fn calls(&mut self, choice: u64, frame: Bytes, json: &str, out: &mut BytesMut) {
+    fn calls(&mut self, choice: u64, frame: Frame) {
         if !self.texts.get(&choice).is_some_and(ChoiceText::has_calls) {
-            return self.normalise(frame, json, out);
+            return self.normalise(frame);
         }
         let late = self.late.entry(choice).or_insert_with(|| Some(Late::new(choice, &self.terms)));
         match late {
-            None => self.normalise(frame, json, out),
+            None => self.normalise(frame),
             Some(waiting) => {
-                if !waiting.take(frame, json.to_owned())
+                if !waiting.take(frame)
                     && let Some(late) = late.take()
                 {
-                    late.into_frames()
-                        .into_iter()
-                        .for_each(|(frame, json)| self.normalise(frame, &json, out));
+                    late.into_frames().into_iter().for_each(|frame| self.normalise(frame));
                 }
             }
         }
     }
 
     /// The choice ends: those that waited leave, unless they were in the text.
-    fn settle(&mut self, choice: u64, finish: &str, out: &mut BytesMut) {
+    fn settle(&mut self, choice: u64, finish: &str) {
         if let Some(text) = self.texts.get_mut(&choice) {
-            text.settle(choice, &self.terms, &self.writer, &mut self.normaliser, out);
+            let events = text.settle(choice, &self.terms, &self.normaliser);
+            text.write(choice, &events, &mut self.writer, &mut self.normaliser);
         }
         let Some(Some(late)) = self.late.remove(&choice) else { return };
         let found = self.texts.get(&choice).map(|text| text.found().to_vec());
         for call in late.new_calls(finish, found.unwrap_or_default()) {
             let (number, id) = self.normaliser.allot(choice, call.id, &call.name);
-            self.writer.call_start(choice, number, &id, &call.name, out);
-            self.writer.call_arguments(choice, number, &call.arguments, out);
+            self.writer.call_start(choice, number, &id, &call.name);
+            self.writer.call_arguments(choice, number, &call.arguments);
         }
     }
 
     /// The stream has ended, for whatever reason: what was held leaves as what it turned out to be.
     pub(crate) fn finish(&mut self, out: &mut BytesMut) {
-        self.end(out);
-        let mut texts = std::mem::take(&mut self.texts);
-        for (choice, state) in &mut texts {
+        self.end();
+        for choice in self.texts.keys().copied().collect::<Vec<_>>() {
+            let Some(state) = self.texts.get_mut(&choice) else { continue };
             let (events, _) = state.parser.finish("cut");
-            for held in state.take(*choice, events, &self.writer, &mut self.normaliser, out) {
-                self.leave(*choice, held, out);
-            }
-            state.settle(*choice, &self.terms, &self.writer, &mut self.normaliser, out);
+            let leaving = state.take(events);
+            self.leave_all(choice, leaving, |_| true);
+            self.settle(choice, "cut");
         }
-        self.traces = self.traces.and(&texts);
+        self.traces = self.traces.and(&std::mem::take(&mut self.texts));
         let rewritten = self.normaliser.finish();
-        self.write(rewritten, None, out);
+        self.write(rewritten, None);
+        self.writer.finish();
+        self.writer.written(out);
     }
 
     /// Text waits that is only a part of a frame, or the end of a choice does.
@@ -238,10 +229,15 @@ impl StreamRepair {
     }
 
     /// The end of a choice leaves, if one waits.
-    fn end(&mut self, out: &mut BytesMut) {
-        if let Some((frame, json)) = self.order.finish() {
-            self.ordered(&frame, &json, out);
+    fn end(&mut self) {
+        if let Some(frame) = self.order.finish() {
+            self.ordered(frame);
         }
+    }
+
+    /// The calls of the first choice as the client has them.
+    pub(crate) fn client_calls(&self) -> &Folded {
+        self.writer.calls()
     }
 
     /// What it has come upon.
@@ -262,20 +258,40 @@ impl StreamRepair {
 
     /// Lets such parts leave.
     pub(crate) fn send_parts(&mut self, out: &mut BytesMut) {
-        self.end(out);
+        self.end();
         for (choice, text) in &mut self.texts {
-            text.send_part(*choice, &self.writer, out);
+            text.send_part(*choice, &mut self.writer);
+        }
+        self.writer.written(out);
+    }
+
+    /// What leaves, in order, but for frames that are not to.
+    fn leave_all(&mut self, choice: u64, leaving: Vec<Leaving>, may: impl Fn(&Held) -> bool) {
+        for one in leaving {
+            match one {
+                Leaving::Frame(held) if may(&held) => self.leave(choice, held),
+                Leaving::Frame(_) => {}
+                Leaving::Events(events) => self.say(choice, &events),
+            }
         }
     }
 
-    fn leave(&mut self, choice: u64, held: Held, out: &mut BytesMut) {
+    /// Frames of our own: from here on the answer is not the backend's.
+    fn say(&mut self, choice: u64, events: &[Event]) {
+        self.writer.take_over();
+        if let Some(text) = self.texts.get_mut(&choice) {
+            text.write(choice, events, &mut self.writer, &mut self.normaliser);
+        }
+    }
+
+    fn leave(&mut self, choice: u64, held: Held) {
         if held.split {
-            self.writer.reasoning(choice, &held.reasoning, out);
-            self.writer.text(choice, &held.text, out);
+            self.writer.reasoning(choice, &held.reasoning);
+            self.writer.text(choice, &held.text);
         } else if held.calls {
-            self.calls(choice, held.frame, &held.json, out);
+            self.calls(choice, held.frame);
         } else {
-            self.normalise(held.frame, &held.json, out);
+            self.normalise(held.frame);
         }
     }
 
@@ -303,34 +319,30 @@ impl StreamRepair {
     }
 
     /// The last frame of a choice that was changed: its own members, no delta, the client's finish reason.
-    fn finished(&mut self, json: &str, reason: &str, out: &mut BytesMut) {
+    fn finished(&mut self, json: &str, reason: &str) {
         let Ok(mut chunk) = serde_json::from_str::<Json>(json) else { return };
         if let Some(choice) = chunk.pointer_mut("/choices/0").and_then(Json::as_object_mut) {
             choice.insert("delta".to_owned(), json!({}));
             choice.insert("finish_reason".to_owned(), reason.into());
         }
-        let json = chunk.to_string();
-        self.normalise(write_data(json.as_bytes()), &json, out);
+        self.normalise(Frame::own(chunk.to_string()));
     }
 
-    fn normalise(&mut self, frame: Bytes, json: &str, out: &mut BytesMut) {
-        let rewritten = if self.terms.calls { self.normaliser.frame(json) } else { Rewritten::Same };
-        self.write(rewritten, Some(frame), out);
+    fn normalise(&mut self, frame: Frame) {
+        let rewritten = if self.terms.calls { self.normaliser.frame(&frame.json) } else { Rewritten::Same };
+        self.write(rewritten, Some(frame));
     }
 
-    fn write(&mut self, rewritten: Rewritten, frame: Option<Bytes>, out: &mut BytesMut) {
+    fn write(&mut self, rewritten: Rewritten, frame: Option<Frame>) {
         match rewritten {
             Rewritten::Wait => self.waiting.extend(frame),
             Rewritten::Same => {
-                for frame in self.waiting.drain(..).chain(frame) {
-                    out.extend_from_slice(&frame);
-                }
+                let waiting = std::mem::take(&mut self.waiting);
+                waiting.into_iter().chain(frame).for_each(|frame| self.writer.frame(frame));
             }
             Rewritten::Replace(list) => {
                 self.waiting.clear();
-                for json in list {
-                    out.extend_from_slice(&write_data(json.as_bytes()));
-                }
+                list.into_iter().for_each(|json| self.writer.frame(Frame::own(json)));
             }
         }
     }

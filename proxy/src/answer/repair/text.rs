@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use bytes::{Bytes, BytesMut};
 use switchback_parsers::calls::ChunkNormaliser;
 use switchback_parsers::event::{Event, Note};
 use switchback_parsers::tool_call::TextParser;
@@ -11,6 +10,7 @@ use switchback_parsers::tool_call::TextParser;
 use super::RepairTerms;
 use super::beside::without_calls;
 use super::own::Writer;
+use super::wire::Frame;
 
 /// The most that waits for the choice's end, in bytes of text; beyond that its calls leave.
 const WAITING: usize = 64 << 10;
@@ -18,14 +18,24 @@ const WAITING: usize = 64 << 10;
 /// A frame of the backend that has not left yet, and what it says.
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) frame: Bytes,
-    pub(super) json: String,
+    pub(super) frame: Frame,
+    /// Its number in the stream.
+    pub(super) number: usize,
     pub(super) text: String,
     pub(super) reasoning: String,
     /// It carries structured calls.
     pub(super) calls: bool,
     /// Its beginning has left already, in a frame of our own.
     pub(super) split: bool,
+}
+
+/// What leaves, in order.
+#[derive(Debug)]
+pub(super) enum Leaving {
+    /// A frame as it came.
+    Frame(Held),
+    /// What is said in frames of our own.
+    Events(Vec<Event>),
 }
 
 /// The text of one choice.
@@ -126,21 +136,14 @@ impl ChoiceText {
         events
     }
 
-    /// The choice has ended: what waited leaves, as calls where the backend has sent none itself.
-    pub(super) fn settle(
-        &mut self,
-        choice: u64,
-        terms: &RepairTerms,
-        writer: &Writer,
-        normaliser: &mut ChunkNormaliser,
-        out: &mut BytesMut,
-    ) {
-        let Some(mut events) = self.waiting.take() else { return };
-        if normaliser.calls(choice) > 0 {
-            let is_sent = |name: &str, arguments: &str| normaliser.has_call(choice, name, arguments);
-            events = without_calls(events, self.in_thought, is_sent, terms);
+    /// The choice has ended: what waited, as calls where the backend has sent none itself.
+    pub(super) fn settle(&mut self, choice: u64, terms: &RepairTerms, normaliser: &ChunkNormaliser) -> Vec<Event> {
+        let Some(events) = self.waiting.take() else { return Vec::new() };
+        if normaliser.calls(choice) == 0 {
+            return events;
         }
-        self.write(choice, &events, writer, normaliser, out);
+        let is_sent = |name: &str, arguments: &str| normaliser.has_call(choice, name, arguments);
+        without_calls(events, self.in_thought, is_sent, terms)
     }
 
     /// Whether calls of its text have left.
@@ -163,33 +166,25 @@ impl ChoiceText {
     }
 
     /// Lets that part leave by itself: its frame may have to wait for long.
-    pub(super) fn send_part(&mut self, choice: u64, writer: &Writer, out: &mut BytesMut) {
+    pub(super) fn send_part(&mut self, choice: u64, writer: &mut Writer) {
         let Some(front) = self.queue.front_mut().filter(|_| self.exact) else { return };
         let (text, reasoning) = (std::mem::take(&mut self.text), std::mem::take(&mut self.reasoning));
         if front.text.starts_with(&text) && front.reasoning.starts_with(&reasoning) {
             front.text.drain(..text.len());
             front.reasoning.drain(..reasoning.len());
             front.split = true;
-            writer.reasoning(choice, &reasoning, out);
-            writer.text(choice, &text, out);
+            writer.reasoning(choice, &reasoning);
+            writer.text(choice, &text);
         } else {
             (self.text, self.reasoning) = (text, reasoning);
         }
     }
 
-    /// Takes the parser's events. Returns the frames that may leave as they came, in order.
-    pub(super) fn take(
-        &mut self,
-        choice: u64,
-        events: Vec<Event>,
-        writer: &Writer,
-        normaliser: &mut ChunkNormaliser,
-        out: &mut BytesMut,
-    ) -> Vec<Held> {
+    /// Takes the parser's events. Gives what may leave, in order.
+    pub(super) fn take(&mut self, events: Vec<Event>) -> Vec<Leaving> {
         let plain = |event: &Event| matches!(event, Event::Text(_) | Event::Reasoning(_));
         if !self.exact {
-            self.leave(choice, events, writer, normaliser, out);
-            return Vec::new();
+            return vec![Leaving::Events(self.due(events))];
         }
         let upto = events.iter().position(|event| !plain(event)).unwrap_or(events.len());
         for event in &events[..upto] {
@@ -199,33 +194,24 @@ impl ChoiceText {
                 _ => {}
             }
         }
-        let mut leaving = self.released();
+        let mut leaving: Vec<_> = self.released().into_iter().map(Leaving::Frame).collect();
         if upto < events.len() || !self.still_exact() || self.waiting.is_some() {
             self.exact = false;
             let (text, reasoning) = (std::mem::take(&mut self.text), std::mem::take(&mut self.reasoning));
+            leaving.push(Leaving::Events(vec![Event::Reasoning(reasoning), Event::Text(text)]));
             // Frames without any text of their own (a role, structured calls) are not the parser's to take away.
-            leaving.extend(
-                self.queue.drain(..).filter(|held| held.text.is_empty() && held.reasoning.is_empty()),
-            );
-            let before = [Event::Reasoning(reasoning), Event::Text(text)];
-            self.write(choice, &before, writer, normaliser, out);
-            self.leave(choice, events.into_iter().skip(upto).collect(), writer, normaliser, out);
+            let bare = self.queue.drain(..).filter(|held| held.text.is_empty() && held.reasoning.is_empty());
+            leaving.extend(bare.map(Leaving::Frame));
+            leaving.push(Leaving::Events(self.due(events.into_iter().skip(upto).collect())));
         }
         leaving
     }
 
-    /// Writes events, or lets them wait: from the first call on, as long as none has left, and no more than 64 KiB.
-    fn leave(
-        &mut self,
-        choice: u64,
-        events: Vec<Event>,
-        writer: &Writer,
-        normaliser: &mut ChunkNormaliser,
-        out: &mut BytesMut,
-    ) {
+    /// What of these may leave: all, or nothing from the first call on, as long as none has left, and no more than 64 KiB.
+    fn due(&mut self, events: Vec<Event>) -> Vec<Event> {
         let call = events.iter().position(|event| matches!(event, Event::CallStart { .. }));
         if self.shown || (self.waiting.is_none() && call.is_none()) {
-            return self.write(choice, &events, writer, normaliser, out);
+            return events;
         }
         let waiting = self.waiting.get_or_insert_default();
         waiting.extend(events);
@@ -238,9 +224,9 @@ impl ChoiceText {
         // A call too long to be held has begun.
         if waiting.iter().any(open) || waiting.iter().map(length).sum::<usize>() > WAITING {
             self.shown = true;
-            let events = self.waiting.take().unwrap_or_default();
-            self.write(choice, &events, writer, normaliser, out);
+            return self.waiting.take().unwrap_or_default();
         }
+        Vec::new()
     }
 
     /// The frames at the front whose whole text was let go.
@@ -273,18 +259,18 @@ impl ChoiceText {
         begins(&self.text, |held| &held.text) && begins(&self.reasoning, |held| &held.reasoning)
     }
 
-    fn write(
+    /// Says events in frames of our own.
+    pub(super) fn write(
         &mut self,
         choice: u64,
         events: &[Event],
-        writer: &Writer,
+        writer: &mut Writer,
         normaliser: &mut ChunkNormaliser,
-        out: &mut BytesMut,
     ) {
         for (at, event) in events.iter().enumerate() {
             match event {
-                Event::Text(text) => writer.text(choice, text, out),
-                Event::Reasoning(text) => writer.reasoning(choice, text, out),
+                Event::Text(text) => writer.text(choice, text),
+                Event::Reasoning(text) => writer.reasoning(choice, text),
                 Event::CallEnd { .. } => {}
                 Event::CallStart { index, id, name } => {
                     let sent_already = whole_arguments(&events[at..], *index)
@@ -296,11 +282,11 @@ impl ChoiceText {
                     let (number, id) = normaliser.allot(choice, id.clone(), name);
                     self.calls.insert(*index, Some(number));
                     self.found.push((name.clone(), String::new()));
-                    writer.call_start(choice, number, &id, name, out);
+                    writer.call_start(choice, number, &id, name);
                 }
                 Event::CallArguments { index, text } => {
                     if let Some(Some(number)) = self.calls.get(index) {
-                        writer.call_arguments(choice, *number, text, out);
+                        writer.call_arguments(choice, *number, text);
                         if let Some((_, arguments)) = self.found.last_mut() {
                             arguments.push_str(text);
                         }

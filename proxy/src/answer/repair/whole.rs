@@ -1,27 +1,46 @@
-//! Repair of a chat answer that came whole. It gives the very message that the same answer gives as a stream.
+//! Repair of an answer that came whole. It gives the very message that the same answer gives as a stream.
 
 use bytes::Bytes;
 use serde_json::{Map, Value as Json, json};
 use switchback_parsers::calls::ChunkNormaliser;
+use switchback_parsers::chunk::Dialect;
 use switchback_parsers::event::{Event, Folded, Note};
 
-use super::RepairTerms;
 use super::beside::without_calls;
+use super::wire::Plain;
+use super::RepairTerms;
 use crate::answer::grade::Traces;
 
 /// The answer as the client gets it; the same bytes where nothing is to be repaired. And what the repair came upon.
 pub(crate) fn whole(body: Bytes, terms: &RepairTerms) -> (Bytes, Traces) {
     let Ok(text) = std::str::from_utf8(&body) else { return (body, Traces::default()) };
+    let (repaired, traces) = match terms.plain() {
+        None => repaired(text, terms),
+        Some(plain) => match plain.in_chat(text) {
+            Some(chat) => {
+                let (repaired, traces) = repaired(&chat, terms);
+                (repaired.and_then(|chat| plain.back(text, &chat)), traces)
+            }
+            None => (None, Traces::default()),
+        },
+    };
+    (repaired.map_or(body, Bytes::from), traces)
+}
+
+/// An answer of another dialect in chat's words; `None` if it is in them, or no answer.
+pub(crate) fn in_chat(body: &[u8], dialect: Dialect) -> Option<String> {
+    Plain::of(dialect, None, "")?.in_chat(std::str::from_utf8(body).ok()?)
+}
+
+/// A chat answer as the client gets it; `None`: as it is.
+fn repaired(text: &str, terms: &RepairTerms) -> (Option<String>, Traces) {
     let mut normaliser = terms.normaliser();
     let normalised = if terms.calls { normaliser.answer(text) } else { None };
     let text = normalised.as_deref().unwrap_or(text);
     let mut traces = Traces { mended: normaliser.was_mended(), ..Traces::default() };
     let repaired =
         if terms.reads_text() { from_text(text, terms, &mut normaliser, &mut traces) } else { None };
-    match repaired.or(normalised) {
-        Some(answer) => (answer.into(), traces),
-        None => (body, traces),
-    }
+    (repaired.or(normalised), traces)
 }
 
 fn from_text(
