@@ -82,7 +82,6 @@ async fn an_answer_that_needs_nothing_leaves_byte_for_byte() {
     for api in APIS {
         for parts in [
             vec![thought, Part::Text(talk)],
-            vec![Part::Text("\n\n"), structured],
             vec![thought, Part::Text("So."), structured, Part::Call("read_file", "{\"path\":\"b\"}")],
             vec![Part::Text(" ")],
             vec![structured, Part::Text("Then.")],
@@ -113,6 +112,75 @@ fn no_choice(api: Api) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
+async fn white_space_before_a_call_is_no_block_of_text() {
+    for api in APIS {
+        let parts = [Part::Text("\n\n"), Part::Call("read_file", ARGUMENTS)];
+        assert_eq!(both(api, &parts, "tool_calls").await.content, "");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_llama_cpp_that_numbers_nothing_and_ends_its_items_late_is_repaired_the_same() {
+    // Captured in October 2026, shortened: no numbers, and all items end at the end.
+    let message = |status: &str, content: Value| json!({ "type": "message", "id": "msg_1", "role": "assistant", "status": status, "content": content });
+    let thought = json!({ "type": "reasoning", "id": "rs_1", "summary": [], "status": "completed",
+        "content": [{ "type": "reasoning_text", "text": "Hm." }] });
+    let whole = message("completed", json!([{ "type": "output_text", "text": CALL }]));
+    let (head, tail) = CALL.split_at(30);
+    let words =
+        |text: &str| json!({ "type": "response.output_text.delta", "item_id": "msg_1", "delta": text });
+    let steps: Vec<Step> = [
+        json!({ "type": "response.created", "response": { "id": "r1", "object": "response", "status": "in_progress" } }),
+        json!({ "type": "response.output_item.added", "item": {
+            "type": "reasoning", "id": "rs_1", "summary": [], "content": [], "status": "in_progress" } }),
+        json!({ "type": "response.reasoning_text.delta", "item_id": "rs_1", "delta": "Hm." }),
+        json!({ "type": "response.output_item.added", "item": message("in_progress", json!([])) }),
+        json!({ "type": "response.content_part.added", "item_id": "msg_1", "part": { "type": "output_text", "text": "" } }),
+        words(head),
+        words(tail),
+        json!({ "type": "response.output_item.done", "item": thought }),
+        json!({ "type": "response.output_text.done", "item_id": "msg_1", "text": CALL }),
+        json!({ "type": "response.content_part.done", "item_id": "msg_1", "part": { "type": "output_text", "text": CALL } }),
+        json!({ "type": "response.output_item.done", "item": whole }),
+        json!({ "type": "response.completed", "response": { "id": "r1", "object": "response", "status": "completed",
+            "output": [thought, whole] } }),
+    ]
+    .iter()
+    .map(event)
+    .collect();
+    let answer = streamed(Api::Responses, steps, &json!({})).await;
+    let read = Api::Responses.assembled(&answer);
+    assert_eq!(read.faults, Vec::<String>::new(), "{}", answer.body);
+    assert_eq!((read.reasoning.as_str(), read.content.as_str(), read.calls.len()), ("Hm.", "", 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vllm_without_a_parser_is_asked_in_words_that_it_takes_and_its_text_is_read_here() {
+    let text = "[[backend]]\nname = \"b\"\nurl = \"http://b\"\nengine = \"vllm\"\nwindow = 8000\nmodel = \"m\"\ntool_parser = false\n";
+    let json = r#"{"name": "read_file", "arguments": {"path": "a.rs"}}"#;
+    let none = |api: Api| no_choice(api)["tool_choice"].clone();
+    for (api, choice, said, sent) in [
+        (Api::Messages, json!({ "type": "auto" }), CALL, none(Api::Messages)),
+        (Api::Messages, Value::Null, CALL, none(Api::Messages)),
+        (Api::Messages, json!({ "type": "any" }), json, none(Api::Messages)),
+        // 0.32 takes this one as it is.
+        (Api::Responses, json!("auto"), CALL, json!("auto")),
+        (Api::Responses, json!({ "type": "function", "name": "read_file" }), json, none(Api::Responses)),
+    ] {
+        let world = World::configured(text);
+        let request = api.request(&tools(), true, &json!({ "tool_choice": choice }));
+        let answer = api.streamed(&world, &request, api.steps(&[Part::Text(said)], 7, "stop")).await;
+        let message = api.assembled(&answer);
+        assert_eq!((message.faults, message.calls.len()), (Vec::new(), 1), "{choice}: {}", answer.body);
+        let seen = world.backend("b").seen().last().expect("a request").json();
+        assert_eq!(seen["tool_choice"], sent, "{choice}");
+        let schema = [&seen["output_config"]["format"], &seen["text"]["format"]];
+        assert_eq!(schema.iter().any(|format| format["type"] == "json_schema"), said == json, "{seen}");
+        assert_eq!(answer.header("x-switchback-adjusted").contains("read here"), sent != choice);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_that_the_limit_cut_never_runs_and_the_text_before_it_stays() {
     for api in APIS {
         let message = both(api, &[Part::Text(&format!("Let me look.\n{}", &CALL[..60]))], "length").await;
@@ -126,7 +194,8 @@ async fn blocks_behind_one_that_was_put_in_or_left_out_are_numbered_anew() {
     let structured = Part::Call("read_file", ARGUMENTS);
     for api in APIS {
         // The text is a call that the backend has sent itself, too: its block goes.
-        let same = "<tool_call>\n{\"name\": \"read_file\", \"arguments\": {\"path\": \"real.rs\"}}\n</tool_call>";
+        let same =
+            "<tool_call>\n{\"name\": \"read_file\", \"arguments\": {\"path\": \"real.rs\"}}\n</tool_call>";
         let message = both(api, &[Part::Thought("Hm."), Part::Text(same), structured], "tool_calls").await;
         assert_eq!((calls(&message), message.content.trim()), (vec![json!({ "path": "real.rs" })], ""));
         // Another one is a draft and stays text.
@@ -144,7 +213,10 @@ async fn a_thought_that_came_as_text_is_a_thought() {
     for api in APIS {
         let text = format!("<think>Hm.</think>\n\nSo.\n{CALL}");
         let message = both(api, &[Part::Text(&text)], "stop").await;
-        assert_eq!((message.reasoning.as_str(), message.content.trim(), message.calls.len()), ("Hm.", "So.", 1));
+        assert_eq!(
+            (message.reasoning.as_str(), message.content.trim(), message.calls.len()),
+            ("Hm.", "So.", 1)
+        );
     }
 }
 
@@ -160,7 +232,9 @@ async fn a_call_in_a_thought_with_nothing_behind_it_runs() {
 #[tokio::test(start_paused = true)]
 async fn a_long_call_streams_while_it_is_written() {
     let long = "line\n".repeat(4000);
-    let call = format!("<tool_call>\n<function=read_file>\n<parameter=path>\n{long}</parameter>\n</function>\n</tool_call>");
+    let call = format!(
+        "<tool_call>\n<function=read_file>\n<parameter=path>\n{long}</parameter>\n</function>\n</tool_call>"
+    );
     for api in APIS {
         let mut steps = api.steps(&[Part::Text(&call)], 100, "stop");
         steps.truncate(120);
@@ -196,13 +270,19 @@ async fn structured_calls_are_mended_where_there_is_one_reading() {
             other => other,
         });
         let message = api.assembled(&streamed(api, without.collect(), &json!({})).await);
-        assert_eq!((message.faults.len(), message.calls[0].id.is_empty()), (0, false), "{:?}", message.faults);
+        assert_eq!(
+            (message.faults.len(), message.calls[0].id.is_empty()),
+            (0, false),
+            "{:?}",
+            message.faults
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_input_that_came_whole_with_its_block_comes_as_clients_read_it() {
-    let block = json!({ "type": "tool_use", "id": "t0", "name": "read_file", "input": { "path": "real.rs" } });
+    let block =
+        json!({ "type": "tool_use", "id": "t0", "name": "read_file", "input": { "path": "real.rs" } });
     let steps = vec![
         event(&json!({ "type": "message_start", "message": { "role": "assistant", "content": [] } })),
         event(&json!({ "type": "content_block_start", "index": 0, "content_block": block })),
@@ -235,7 +315,11 @@ async fn tools_of_a_namespace_and_tools_for_free_text_are_called_as_codex_declar
     let check = |output: &Value| {
         let item = |kind: &str| {
             let items = output.as_array().expect("items").iter();
-            items.clone().find(|item| item["type"] == kind).cloned().unwrap_or_else(|| panic!("{kind} in {output}"))
+            items
+                .clone()
+                .find(|item| item["type"] == kind)
+                .cloned()
+                .unwrap_or_else(|| panic!("{kind} in {output}"))
         };
         let function = item("function_call");
         assert_eq!((&function["namespace"], &function["name"]), (&json!("mcp__files"), &json!("stat")));

@@ -99,7 +99,8 @@ impl Api {
                     "id": "m1", "type": "message", "role": "assistant", "content": [], "model": "m", "usage": usage } })]
             }
             Self::Responses => {
-                let begun = json!({ "id": "r1", "object": "response", "status": "in_progress", "output": [] });
+                let begun =
+                    json!({ "id": "r1", "object": "response", "status": "in_progress", "output": [] });
                 let event = |kind: &str| json!({ "type": kind, "response": begun });
                 vec![event("response.created"), event("response.in_progress")]
             }
@@ -113,7 +114,9 @@ impl Api {
         match self {
             Self::Messages => {
                 let delta = json!({ "stop_reason": stop_reason(finish), "stop_sequence": null });
-                events.push(json!({ "type": "message_delta", "delta": delta, "usage": { "output_tokens": 7 } }));
+                events.push(
+                    json!({ "type": "message_delta", "delta": delta, "usage": { "output_tokens": 7 } }),
+                );
                 events.push(json!({ "type": "message_stop" }));
             }
             Self::Responses => {
@@ -212,7 +215,10 @@ pub(crate) fn event(json: &Value) -> Step {
 
 /// The bytes of all steps.
 pub(crate) fn sent(steps: &[Step]) -> String {
-    steps.iter().filter_map(|step| if let Step::Send(text) = step { Some(text.as_str()) } else { None }).collect()
+    steps
+        .iter()
+        .filter_map(|step| if let Step::Send(text) = step { Some(text.as_str()) } else { None })
+        .collect()
 }
 
 fn pieces(text: &str, piece: usize) -> impl Iterator<Item = String> {

@@ -58,7 +58,8 @@ impl ChunkNormaliser {
                 self.change("call without a name left out");
                 continue;
             }
-            let Some(number) = state.place(&entry, true, &tools, |number| made_id(self.prefix, &self.seed, index, number))
+            let Some(number) =
+                state.place(&entry, true, &tools, |number| made_id(self.prefix, &self.seed, index, number))
             else {
                 edits.remove_element(list, position);
                 self.change("repeated call left out");

@@ -243,7 +243,7 @@ impl Asked<'_> {
                     _ => None,
                 };
                 let keywords = &self.backend.config.drop_schema_keywords;
-                edits::constrained(request, named, keywords, &mut edits);
+                edits::constrained(request, Dialect::Chat, named, keywords, &mut edits);
             }
         }
         let request = ChatRequest::parse(request.write(&Edits::new(), &edits)).ok()?;

@@ -158,22 +158,14 @@ pub(crate) fn write(
         changes.make(rule.to_string(), |edits| carry_out(*rule, request, limit, edits));
     }
     let weakened = choice.rules.contains(&Rule::WeakenToolChoice);
-    // Calls are read in chat's answers only.
     let is_chat = call.endpoint.dialect == Some(Dialect::Chat);
-    let calls_read_here = is_chat && config.repair.tool_calls && backend.parses_no_tools();
-    if calls_read_here && is_on(RequestRule::NoParser) && (weakened || is_auto(request)) {
-        // It refuses `auto` and renders the tools all the same with `none`; the calls are found in its text.
-        changes.make("calls read here, so tool_choice sent as none", |edits| {
-            edits.set(root, "tool_choice", "\"none\"");
-        });
-    } else if calls_read_here
+    if let Some(dialect) = call.endpoint.dialect.filter(|dialect| *dialect != Dialect::Completions)
+        && config.repair.tool_calls
+        && backend.parses_no_tools()
         && is_on(RequestRule::NoParser)
-        && let Some(named) = demanded(request)
     {
-        // It refuses these, too; an answer that can be nothing but such a call is what they ask for.
-        changes.make("calls read here, so the demanded call is asked for as JSON", |edits| {
-            constrained(request, named.as_deref(), &backend.config.drop_schema_keywords, edits);
-        });
+        let keywords = &backend.config.drop_schema_keywords;
+        without_parser(request, dialect, weakened, keywords, &mut changes);
     }
     let mut needs = backend.needs();
     needs.retain(|need| !client.rules_off.contains(&Switch::Need(*need)));
@@ -269,20 +261,44 @@ fn carry_out(rule: Rule, request: &ChatRequest, limit: &str, edits: &mut Edits) 
     }
 }
 
+/// For a vLLM without a parser: it refuses `auto` and renders the tools all the same with `none`; the calls are found in its text.
+fn without_parser(
+    request: &ChatRequest,
+    dialect: Dialect,
+    weakened: bool,
+    keywords: &[String],
+    changes: &mut Changes,
+) {
+    if weakened || is_auto(request, dialect) {
+        // Its Responses take `auto` as it is (0.32).
+        if dialect != Dialect::Responses {
+            changes.make("calls read here, so tool_choice sent as none", |edits| {
+                edits.set(request.root(), "tool_choice", constrain::none(dialect));
+            });
+        }
+    } else if let Some(named) = demanded(request, dialect) {
+        // It refuses these, too, or passes over them; an answer that can be nothing but such a call is what they ask for.
+        changes.make("calls read here, so the demanded call is asked for as JSON", |edits| {
+            constrained(request, dialect, named.as_deref(), keywords, edits);
+        });
+    }
+}
+
 /// Tools are declared, and the choice is the model's.
-fn is_auto(request: &ChatRequest) -> bool {
-    let choice = request.root().get("tool_choice").and_then(|choice| choice.as_str());
-    let left_open = choice.as_deref().map_or_else(
-        || request.root().get("tool_choice").is_none_or(|choice| choice.is_null()),
-        |word| word == "auto",
-    );
+fn is_auto(request: &ChatRequest, dialect: Dialect) -> bool {
+    let choice = request.root().get("tool_choice").filter(|choice| !choice.is_null());
+    let word = choice.and_then(|choice| match dialect {
+        Dialect::Messages => choice.get("type").and_then(Value::as_str),
+        _ => choice.as_str(),
+    });
+    let left_open = choice.is_none() || word.as_deref() == Some("auto");
     left_open && request.tools().next().is_some()
 }
 
 /// Whether the client demands a call, and of which tool if it names one.
-fn demanded(request: &ChatRequest) -> Option<Option<String>> {
+fn demanded(request: &ChatRequest, dialect: Dialect) -> Option<Option<String>> {
     request.tools().next()?;
-    match Options::of(request).tool_choice {
+    match Options::in_dialect(request, dialect).tool_choice {
         ToolChoice::Required => Some(None),
         ToolChoice::Named(name) => Some(Some(name)),
         ToolChoice::Auto | ToolChoice::None => None,

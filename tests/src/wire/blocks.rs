@@ -176,7 +176,9 @@ impl Message {
                 "response.output_text.done" | "response.reasoning_text.done" => {
                     same(&event["text"], &said, kind, &mut faults);
                 }
-                "response.function_call_arguments.done" => same(&event["arguments"], &said, kind, &mut faults),
+                "response.function_call_arguments.done" => {
+                    same(&event["arguments"], &said, kind, &mut faults)
+                }
                 "response.custom_tool_call_input.done" => same(&event["input"], &said, kind, &mut faults),
                 "response.content_part.done" => same(&event["part"]["text"], &said, kind, &mut faults),
                 "response.output_item.done" => {
@@ -184,7 +186,8 @@ impl Message {
                     if open.take().is_none() || item["id"] != before["id"] || item["type"] != before["type"] {
                         faults.push(format!("{item} ends, {before} began"));
                     }
-                    let own = ["/content/0/text", "/arguments", "/input"].iter().find_map(|at| text(&item, at));
+                    let own =
+                        ["/content/0/text", "/arguments", "/input"].iter().find_map(|at| text(&item, at));
                     same(&own.unwrap_or_default().into(), &said, kind, &mut faults);
                     items.push(item);
                 }
@@ -204,7 +207,8 @@ impl Message {
 
     fn add_item(&mut self, item: &Value) {
         let own = |member: &str| item[member].as_str().unwrap_or_default();
-        let words = list(item, "/content").iter().filter_map(|part| part["text"].as_str()).collect::<String>();
+        let words =
+            list(item, "/content").iter().filter_map(|part| part["text"].as_str()).collect::<String>();
         match own("type") {
             "message" => {
                 if words.trim().is_empty() {

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use bytes::{Bytes, BytesMut};
 use serde_json::{Value as Json, json};
 use switchback_parsers::calls::{ChunkNormaliser, Rewritten};
-use switchback_parsers::json::Value;
 use switchback_parsers::event::{Event, Folded};
+use switchback_parsers::json::Value;
 use switchback_parsers::schema::ToolSet;
 
 use super::RepairTerms;

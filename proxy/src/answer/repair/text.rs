@@ -137,7 +137,12 @@ impl ChoiceText {
     }
 
     /// The choice has ended: what waited, as calls where the backend has sent none itself.
-    pub(super) fn settle(&mut self, choice: u64, terms: &RepairTerms, normaliser: &ChunkNormaliser) -> Vec<Event> {
+    pub(super) fn settle(
+        &mut self,
+        choice: u64,
+        terms: &RepairTerms,
+        normaliser: &ChunkNormaliser,
+    ) -> Vec<Event> {
         let Some(events) = self.waiting.take() else { return Vec::new() };
         if normaliser.calls(choice) == 0 {
             return events;

@@ -6,9 +6,9 @@ use switchback_parsers::calls::ChunkNormaliser;
 use switchback_parsers::chunk::Dialect;
 use switchback_parsers::event::{Event, Folded, Note};
 
+use super::RepairTerms;
 use super::beside::without_calls;
 use super::wire::Plain;
-use super::RepairTerms;
 use crate::answer::grade::Traces;
 
 /// The answer as the client gets it; the same bytes where nothing is to be repaired. And what the repair came upon.

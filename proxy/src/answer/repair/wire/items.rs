@@ -36,9 +36,11 @@ impl Names {
                 }
                 Some("namespace") => {
                     let inner = tool.get("tools").into_iter().flat_map(Value::elements);
-                    names.extend(inner.filter_map(|tool| text_of(tool, "name")).map(|local| {
-                        (flat_name(&name, &local), Tool::In(name.clone(), local))
-                    }));
+                    names.extend(
+                        inner
+                            .filter_map(|tool| text_of(tool, "name"))
+                            .map(|local| (flat_name(&name, &local), Tool::In(name.clone(), local))),
+                    );
                 }
                 _ => {}
             }

@@ -30,7 +30,8 @@ impl Events {
     pub(super) fn read(&mut self, event: Value<'_>) -> (String, bool) {
         let index = event.get("index").and_then(Value::as_u64).unwrap_or(0);
         let said = |value: Option<Value<'_>>, member: &str, name: &str| {
-            let text = value.and_then(|value| value.get(member)).filter(|text| text.kind() == JsonKind::String);
+            let text =
+                value.and_then(|value| value.get(member)).filter(|text| text.kind() == JsonKind::String);
             text.map_or_else(|| "{}".to_owned(), |text| format!(r#"{{"{name}":{}}}"#, text.raw()))
         };
         let mut stays = true;
@@ -76,8 +77,10 @@ impl Events {
     fn begin(&mut self, index: u64, block: Option<Value<'_>>) -> String {
         let number = self.calls.len();
         let input = block.and_then(|block| block.get("input"));
-        let input = input.filter(|input| input.kind() == JsonKind::Object && input.members().next().is_some());
-        self.calls.insert(index, Call { number, input: input.map(|input| input.raw().to_owned()), begun: false });
+        let input =
+            input.filter(|input| input.kind() == JsonKind::Object && input.members().next().is_some());
+        self.calls
+            .insert(index, Call { number, input: input.map(|input| input.raw().to_owned()), begun: false });
         let text = |member: &str| block.and_then(|block| text_of(block, member)).unwrap_or_default();
         format!(
             r#"{{"tool_calls":[{{"index":{number},"id":{},"type":"function","function":{{"name":{},"arguments":""}}}}]}}"#,

@@ -29,9 +29,19 @@ enum Part {
     Other(Json),
 }
 
+impl Part {
+    fn as_call(&self) -> Option<(Json, Json)> {
+        if let Self::Call(own, chat) = self { Some((own.clone(), chat.clone())) } else { None }
+    }
+}
+
 impl Plain {
     /// For answers to this request; `None`: they are in chat's words already.
-    pub(in crate::answer::repair) fn of(dialect: Dialect, request: Option<&ChatRequest>, seed: &str) -> Option<Self> {
+    pub(in crate::answer::repair) fn of(
+        dialect: Dialect,
+        request: Option<&ChatRequest>,
+        seed: &str,
+    ) -> Option<Self> {
         let names = request.map(Names::of).unwrap_or_default();
         let other = matches!(dialect, Dialect::Messages | Dialect::Responses);
         other.then(|| Self { dialect, names, seed: seed.to_owned() })
@@ -60,7 +70,7 @@ impl Plain {
         Some(json!({ "choices": [{ "index": 0, "message": message, "finish_reason": reason }] }).to_string())
     }
 
-    /// The answer with the message that was made of it; `None`: it is the same, but for white space beside calls.
+    /// The answer with the message that was made of it.
     pub(in crate::answer::repair) fn back(&self, answer: &str, chat: &str) -> Option<String> {
         let read = Value::parse(answer).ok()?;
         let chat: Json = serde_json::from_str(chat).ok()?;
@@ -68,10 +78,7 @@ impl Plain {
         let text = |member: &str| choice["message"][member].as_str().unwrap_or_default().to_owned();
         let calls = choice["message"]["tool_calls"].as_array().cloned().unwrap_or_default();
         let reason = choice["finish_reason"].as_str()?;
-        let (parts, same) = self.written(self.parts(read)?, text("reasoning_content"), text("content"), &calls);
-        if same && self.reason(read, !calls.is_empty()) == reason {
-            return None;
-        }
+        let parts = self.written(self.parts(read)?, text("reasoning_content"), text("content"), &calls);
         let mut own: Map<String, Json> = serde_json::from_str(answer).ok()?;
         own.insert(self.member().to_owned(), parts.into());
         if self.dialect == Dialect::Messages {
@@ -115,7 +122,8 @@ impl Plain {
             "tool_use" => {
                 let input = part.get("input").filter(|input| !input.is_null());
                 // A string is a whole input that was written once too often.
-                let input = input.map(|input| input.as_str().map_or_else(|| input.raw().to_owned(), Into::into));
+                let input =
+                    input.map(|input| input.as_str().map_or_else(|| input.raw().to_owned(), Into::into));
                 Part::Call(own, in_chat(text("id"), text("name"), input.unwrap_or_default()))
             }
             "function_call" => {
@@ -130,25 +138,15 @@ impl Plain {
     }
 
     /// The parts of the message: thoughts and text where they stood, then the calls.
-    /// Says, too, whether these are the very same.
-    fn written(&self, parts: Vec<Part>, thoughts: String, said: String, calls: &[Json]) -> (Vec<Json>, bool) {
+    fn written(&self, parts: Vec<Part>, thoughts: String, said: String, calls: &[Json]) -> Vec<Json> {
         let joined = |of: fn(&Part) -> Option<&str>| parts.iter().filter_map(of).collect::<String>();
         let old_thoughts = joined(|part| if let Part::Thought(_, text) = part { Some(text) } else { None });
         let old_text = joined(|part| if let Part::Text(_, text) = part { Some(text) } else { None });
-        let given: Vec<_> = parts
-            .iter()
-            .filter_map(|part| if let Part::Call(own, chat) = part { Some((own.clone(), chat.clone())) } else { None })
-            .collect();
-        let same_calls = given.iter().map(|(_, chat)| chat).eq(calls);
-        // White space before a call is no text; that of the backend stays where nothing else changes.
+        // White space before a call is no text.
         let blank = said.trim().is_empty() && !calls.is_empty();
-        let said = match blank {
-            true if same_calls && old_text.trim().is_empty() => old_text.clone(),
-            true => String::new(),
-            false => said,
-        };
+        let given: Vec<(Json, Json)> = parts.iter().filter_map(Part::as_call).collect();
         let mut thought = (thoughts != old_thoughts).then_some(thoughts);
-        let mut text = (said != old_text).then_some(said);
+        let mut text = (blank || said != old_text).then(|| if blank { String::new() } else { said });
         let (keeps_thoughts, keeps_text) = (thought.is_none(), text.is_none());
         let mut written = Vec::new();
         if old_thoughts.is_empty() {
@@ -169,7 +167,7 @@ impl Plain {
             let same = given.iter().find(|(_, chat)| chat == call).map(|(own, _)| own.clone());
             written.push(same.unwrap_or_else(|| self.call(call, written.len())));
         }
-        (written, keeps_thoughts && keeps_text && same_calls)
+        written
     }
 
     fn new_thought(&self, text: Option<String>, at: usize) -> Option<Json> {

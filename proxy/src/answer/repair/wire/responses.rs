@@ -239,7 +239,11 @@ impl Shape for Responses {
 }
 
 /// The status of a response that ends for another reason than the backend gave; both in chat's words.
-pub(super) fn put_status(response: &mut Map<String, Json>, reason: &str, given: &str) -> Option<&'static str> {
+pub(super) fn put_status(
+    response: &mut Map<String, Json>,
+    reason: &str,
+    given: &str,
+) -> Option<&'static str> {
     let (status, details) = match (reason, given) {
         ("length", "stop" | "tool_calls") => ("incomplete", json!({ "reason": "max_output_tokens" })),
         ("stop" | "tool_calls", "length") => ("completed", Json::Null),
