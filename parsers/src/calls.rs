@@ -84,7 +84,8 @@ impl ChunkNormaliser {
         self
     }
 
-    /// Reads the JSON of one frame. What is no chunk of a chat stream stays.
+    /// Reads the JSON of one frame. What is no chunk of a chat stream stays. A member `tool_calls_ended`, which no backend sends, says that
+    /// the calls so far are over: chats do not tell that, other dialects do.
     pub fn frame(&mut self, json: &str) -> Rewritten {
         if self.waiting.is_empty() && !self.concerns(json) {
             return Rewritten::Same;

@@ -58,8 +58,6 @@ class Client:
     """Place → the command line, and environment variables; writes the client's configuration."""
     says: Callable = field(default=lambda place: None)
     """Place → what the model says instead, for a client without tools."""
-    structured: bool = False
-    """It speaks a dialect in which calls as text stay text: the backend calls its tools itself."""
     python: str = sys.executable
     seconds: int = 120
 
@@ -270,14 +268,12 @@ CLIENTS = {
         "npm:@openai/codex@0.171.0",
         lambda place: ("exec_command", {"cmd": f"printf %s '{CONTENT}' > greeting.txt"}),
         codex,
-        structured=True,
     ),
     "claude-code": Client(
         "claude-code",
         "npm:@anthropic-ai/claude-code@2.1.332",
         lambda place: ("Write", {"file_path": place.file(), "content": CONTENT}),
         claude_code,
-        structured=True,
     ),
     "mini-swe-agent": Client(
         "mini-swe-agent",

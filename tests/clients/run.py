@@ -81,7 +81,7 @@ def alone():
 
 WINDOWS = {"first": 131_072, "second": 262_144}
 SCENARIOS = {
-    # The model writes its calls as text, but for clients whose dialect has no repair; what the proxy sends to whom is in its log.
+    # The model writes its calls as text; what the proxy sends to whom is in its log.
     "calls as text": ["qwen-xml"],
     "the first backend dies": [None, "hermes"],
 }
@@ -164,8 +164,7 @@ def script(client, place, form):
         steps = [f"say {said}"]
     else:
         tool, call = client.call(place)
-        how = "call" if client.structured else f"write {form}"
-        steps = [f"{how} {tool} {json.dumps(call)}"]
+        steps = [f"write {form} {tool} {json.dumps(call)}"]
     return {"steps": steps, "then": "say Done.", "aside": None if said is not None else "say A greeting"}
 
 
@@ -241,8 +240,6 @@ def print_table(rows):
     for name in dict.fromkeys(row["client"] for row in rows):
         own = {row["scenario"]: row for row in rows if row["client"] == name}
         cells = [f"{'good' if own[s]['good'] else 'bad'}, {own[s]['took']:.0f} s" for s in SCENARIOS]
-        if CLIENTS[name].structured:
-            cells[0] += " (structured)"
         print(f"| {name} | {CLIENTS[name].version} | " + " | ".join(cells) + f" | {day} |")
     print()
 

@@ -339,6 +339,38 @@ async fn a_message_goes_on_at_llama_cpp_and_is_cut_openly_where_only_vllm_is_lef
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_message_that_may_call_goes_on_with_text_and_not_amid_a_call() {
+    let tools = json!([{ "name": "look", "input_schema": { "type": "object", "properties": { "at": { "type": "string" } } } }]);
+    let body = json!({ "model": "m", "stream": true, "max_tokens": 50, "tools": tools,
+        "messages": [{ "role": "user", "content": "Where?" }] });
+    let call =
+        "ok for it.\n<tool_call>\n{\"name\": \"look\", \"arguments\": {\"at\": \"Paris\"}}\n</tool_call>";
+    for (held, rest, goes_on) in [(None, call, true), (Some("\n<tool_call>\n{\"na"), "", false)] {
+        let backend = |name: &str, engine: &str| {
+            format!(
+                "[[backend]]\nname = \"{name}\"\nurl = \"http://{name}\"\nengine = \"{engine}\"\nwindow = 8000\nmodel = \"m\"\n"
+            )
+        };
+        let world = World::configured(&(backend("bad", "vllm") + &backend("good", "llama-cpp")));
+        let held = held.map(|text| {
+            let delta = json!({ "type": "text_delta", "text": text });
+            event(json!({ "type": "content_block_delta", "index": 0, "delta": delta }))
+        });
+        let begun = [message("I lo"), held.into_iter().collect(), vec![Step::Cut]].concat();
+        world.backend("bad").then(Reply::stream(begun));
+        world.backend("good").then(Reply::stream([message(rest), message_end()].concat()));
+        let answer = world.post("/v1/messages", &body.to_string()).await;
+        assert_eq!(world.backend("good").seen().len(), usize::from(goes_on), "{}", answer.body);
+        assert_eq!(answer.body.contains("event: error"), !goes_on, "{}", answer.body);
+        if goes_on {
+            assert_eq!(said(&answer, "/delta/text").trim(), "I look for it.", "{}", answer.body);
+            assert!(answer.body.contains("\"stop_reason\":\"tool_use\""), "{}", answer.body);
+            assert_eq!(said(&answer, "/delta/partial_json").replace(' ', ""), r#"{"at":"Paris"}"#);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_thought_that_is_told_apart_here_goes_on_as_it_was_written() {
     let backend = |name: &str| {
         format!(

@@ -27,6 +27,7 @@ mod jinja_snippets;
 mod liveness;
 mod loading;
 mod loads_that_fail;
+mod mending_blocks;
 mod moving;
 mod probing;
 mod quality;

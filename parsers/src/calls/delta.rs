@@ -43,6 +43,14 @@ impl ChunkNormaliser {
                 delta.and_then(|delta| delta.get("tool_calls")).filter(|list| list.kind() == Kind::Array);
             let mut state = self.choices.remove(&index).unwrap_or_default();
             let mut said = Vec::new();
+            if chunk.get("tool_calls_ended").is_some() {
+                // The answer goes on behind them, so none of them was cut.
+                let (tails, mended) = state.end(index, Some("tool_calls"), &self.tools);
+                if mended {
+                    self.change("arguments completed");
+                }
+                apart.extend(tails);
+            }
             if let (Some(delta), Some(list)) = (delta, list) {
                 said = self.delta(&mut state, index, list, &mut edits, &mut apart);
                 if said.is_empty() {

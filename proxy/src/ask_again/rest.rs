@@ -189,7 +189,10 @@ impl Cut {
             Some(Dialect::Completions) => {
                 matches!(engine, Engine::Vllm | Engine::LlamaCpp | Engine::IkLlama | Engine::Sglang)
             }
-            Some(Dialect::Messages) => engine == Engine::LlamaCpp && !spoken.text().is_empty(),
+            // Its own parser reads what goes on, and half of a call is nothing to it.
+            Some(Dialect::Messages) => {
+                engine == Engine::LlamaCpp && !spoken.text().is_empty() && !self.stream.is_in_markup()
+            }
             Some(Dialect::Responses) | None => false,
         }
     }

@@ -50,6 +50,8 @@ pub(super) enum Mark {
 /// How a dialect writes blocks.
 pub(super) trait Shape {
     fn mark(event: Value<'_>) -> Mark;
+    /// Whether an event within a call says that its arguments are whole.
+    fn ends_call(event: Value<'_>) -> bool;
     /// An event leaves as it came.
     fn saw(&mut self, event: Value<'_>);
     /// The last of those do not leave after all.
@@ -150,14 +152,22 @@ impl<S: Shape> Blocks<S> {
                 self.has_calls |= matches!(kind, Kind::Call(_));
                 waits = kind == Kind::Text && said.text.trim().is_empty();
             }
+            Mark::Within(place) if S::ends_call(event) && self.breaks_off(&place) => return self.take_over(),
             Mark::Within(_) => waits = !self.waiting.is_empty() && said.text.trim().is_empty(),
             Mark::Closes(place) => {
+                self.note(said);
+                if self.breaks_off(&place) {
+                    // It may still be mended, when all is said.
+                    return self.take_over();
+                }
                 let at = self.open.iter().rposition(|block| block.place == place);
                 ended = at.map(|at| self.open.remove(at));
             }
             Mark::Outside => {}
         }
-        self.note(said);
+        if ended.is_none() {
+            self.note(said);
+        }
         self.shape.saw(event);
         if let Some(block) = ended {
             if let Kind::Call(number) = block.kind {
@@ -171,6 +181,12 @@ impl<S: Shape> Blocks<S> {
         }
         self.flush(out);
         out.extend_from_slice(&bytes);
+    }
+
+    /// Whether a call ends here whose arguments are not whole.
+    fn breaks_off(&self, place: &str) -> bool {
+        let block = self.open.iter().rfind(|block| block.place == place);
+        block.is_some_and(|block| matches!(block.kind, Kind::Call(_)) && !is_whole(&block.said))
     }
 
     /// Remembers what was said.
@@ -204,7 +220,7 @@ impl<S: Shape> Blocks<S> {
             if !self.has_calls && !blank.is_empty() {
                 self.words(Kind::Text, &blank, out);
             }
-            self.close(reason != "length", true, out);
+            self.close(reason != "length", out);
             self.shape.end(said.event, &reason, out);
         }
     }
@@ -224,7 +240,7 @@ impl<S: Shape> Blocks<S> {
     /// Text or thoughts, behind others of their kind or in a block of their own.
     fn words(&mut self, kind: Kind, text: &str, out: &mut BytesMut) {
         if self.open.last().is_none_or(|block| block.kind != kind) {
-            self.close(true, false, out);
+            self.close(true, out);
             self.begin(kind, String::new(), String::new(), out);
         }
         if let Some(block) = self.open.last_mut() {
@@ -239,7 +255,7 @@ impl<S: Shape> Blocks<S> {
             return;
         }
         if !self.open.iter().any(|block| block.kind == kind) {
-            self.close(true, false, out);
+            self.close(true, out);
             self.has_calls = true;
             self.begin(kind, piece.id.unwrap_or_default(), piece.name.unwrap_or_default(), out);
         }
@@ -257,23 +273,14 @@ impl<S: Shape> Blocks<S> {
         self.open.push(block);
     }
 
-    /// Ends what is open. A call whose arguments are not whole may go on, unless all ends. `whole`: nothing was cut.
-    fn close(&mut self, whole: bool, all: bool, out: &mut BytesMut) {
-        let is_whole = |text: &str| serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
-        let mut stays = Vec::new();
-        let last = self.open.len().saturating_sub(1);
-        for (at, block) in std::mem::take(&mut self.open).into_iter().enumerate() {
-            match block.kind {
-                Kind::Call(_) if !all && !is_whole(&block.said) => stays.push(block),
-                kind => {
-                    if let Kind::Call(number) = kind {
-                        self.ended.push(number);
-                    }
-                    self.shape.close(&block, whole || at < last, out);
-                }
+    /// Ends what is open. `whole`: nothing was cut.
+    fn close(&mut self, whole: bool, out: &mut BytesMut) {
+        for block in std::mem::take(&mut self.open) {
+            if let Kind::Call(number) = block.kind {
+                self.ended.push(number);
             }
+            self.shape.close(&block, whole, out);
         }
-        self.open = stays;
     }
 
     /// An event of the backend that says nothing which the repair reads.
@@ -282,7 +289,7 @@ impl<S: Shape> Blocks<S> {
         match S::mark(event) {
             Mark::Outside => self.shape.pass(event, None, out),
             Mark::Opens(Kind::Other, place, _) => {
-                self.close(true, false, out);
+                self.close(true, out);
                 let (index, kind) = (self.next, Kind::Other);
                 self.next += 1;
                 let (id, name, said) = Default::default();
@@ -309,4 +316,8 @@ impl<S: Shape> Blocks<S> {
             }
         }
     }
+}
+
+fn is_whole(arguments: &str) -> bool {
+    serde_json::from_str::<serde::de::IgnoredAny>(arguments).is_ok()
 }

@@ -87,6 +87,7 @@ impl Items {
     pub(super) fn read(&mut self, event: Value<'_>) -> (String, bool) {
         let kind = text_of(event, "type").unwrap_or_default();
         let mut finish = None;
+        let ended = kind == "response.output_item.added" && self.calls > 0;
         let delta = match kind.trim_start_matches("response.") {
             "output_item.added" => self.added(event),
             "output_item.done" => self.done(event),
@@ -100,7 +101,7 @@ impl Items {
             }
             _ => None,
         };
-        (chunk(delta.as_deref().unwrap_or("{}"), finish.as_deref(), event), true)
+        (chunk(delta.as_deref().unwrap_or("{}"), finish.as_deref(), ended, event), true)
     }
 
     fn item(&mut self, event: Value<'_>) -> &mut Item {

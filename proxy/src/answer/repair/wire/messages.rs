@@ -36,7 +36,9 @@ impl Events {
         };
         let mut stays = true;
         let mut finish = None;
-        let delta = match text_of(event, "type").as_deref() {
+        let kind = text_of(event, "type");
+        let ended = kind.as_deref() == Some("content_block_start") && !self.calls.is_empty();
+        let delta = match kind.as_deref() {
             Some("content_block_start") => {
                 let block = event.get("content_block");
                 match block.and_then(|block| text_of(block, "type")).as_deref() {
@@ -71,7 +73,7 @@ impl Events {
             }
             _ => "{}".to_owned(),
         };
-        (chunk(&delta, finish.as_deref().map(reason_of), event), stays)
+        (chunk(&delta, finish.as_deref().map(reason_of), ended, event), stays)
     }
 
     fn begin(&mut self, index: u64, block: Option<Value<'_>>) -> String {
@@ -152,6 +154,10 @@ impl Shape for Messages {
             Some("content_block_stop") => Mark::Closes(place()),
             _ => Mark::Outside,
         }
+    }
+
+    fn ends_call(_: Value<'_>) -> bool {
+        false
     }
 
     fn saw(&mut self, _: Value<'_>) {}

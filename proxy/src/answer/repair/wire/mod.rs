@@ -106,10 +106,11 @@ impl Wire {
     }
 }
 
-/// A chunk that says this. `delta`: JSON; `event`: what the backend sent.
-fn chunk(delta: &str, finish: Option<&str>, event: Value<'_>) -> String {
+/// A chunk that says this. `delta`: JSON; `ended`: calls before it are over; `event`: what the backend sent.
+fn chunk(delta: &str, finish: Option<&str>, ended: bool, event: Value<'_>) -> String {
     let finish = finish.map(|reason| format!(r#","finish_reason":{}"#, quoted(reason))).unwrap_or_default();
-    format!(r#"{{"choices":[{{"index":0,"delta":{delta}{finish}}}],"event":{}}}"#, event.raw())
+    let ended = if ended { r#","tool_calls_ended":true"# } else { "" };
+    format!(r#"{{"choices":[{{"index":0,"delta":{delta}{finish}}}]{ended},"event":{}}}"#, event.raw())
 }
 
 /// A delta that goes on with a call.

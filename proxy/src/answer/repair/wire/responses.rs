@@ -139,6 +139,10 @@ impl Shape for Responses {
         }
     }
 
+    fn ends_call(event: Value<'_>) -> bool {
+        event.get("type").is_some_and(|kind| kind.is_text("response.function_call_arguments.done"))
+    }
+
     fn saw(&mut self, event: Value<'_>) {
         let number = event.get("sequence_number").and_then(Value::as_u64);
         self.number = number.map_or(self.number, |number| Some(number + 1));
