@@ -30,6 +30,7 @@ const TAGS: &[Tag<'static>] = &[
     Tag { open: "[THINK]", close: "[/THINK]" },
     Tag { open: "◁think▷", close: "◁/think▷" },
     Tag { open: "<|channel>thought", close: "<channel|>" },
+    Tag { open: "<|plamo:begin_think:plamo|>", close: "<|plamo:end_think:plamo|>" },
     Tag { open: "<|START_THINKING|>", close: "<|END_THINKING|>" },
     Tag { open: "<|message_model|><|content_thinking|>", close: "<|end_message|>" },
 ];

@@ -8,9 +8,10 @@ use super::named;
 
 pub(crate) const MESSAGE: &str = "<|message|>";
 /// What ends a message.
-pub(crate) const CLOSERS: &[&str] = &["<|end|>", "<|call|>", "<|return|>"];
+pub(crate) const CLOSERS: &[&str] = &["<|end|>", "<|call|>", "<|return|>", "<|eom|>", "<|eot|>"];
 /// What ends its body, if only because the next message begins.
-const ENDS: &[&str] = &["<|end|>", "<|call|>", "<|return|>", "<|start|>", "<|channel|>"];
+const ENDS: &[&str] =
+    &["<|end|>", "<|call|>", "<|return|>", "<|eom|>", "<|eot|>", "<|start|>", "<|channel|>"];
 /// Longest header, in bytes.
 const LONGEST: usize = 256;
 /// Longest thought without its special tokens, in bytes: it is held back until what follows proves it.
@@ -27,8 +28,9 @@ pub(crate) fn message(text: &str, ctx: Context<'_>) -> Step {
     let (header, from) = (&text[..length], length + MESSAGE.len());
     let body = text[from..].trim_start();
     let channel = header.rsplit("<|channel|>").next().unwrap_or_default().trim_start();
-    // To one of the model's own tools, such as `python`, it thinks aloud.
-    let thinks = channel.starts_with("analysis");
+    let to_itself = recipient(header) == Some("self") && ctx.tools.resolve("self").is_none();
+    // To one of the model's own tools, such as `python`, it thinks aloud; Muse does to itself.
+    let thinks = channel.starts_with("analysis") || to_itself;
     if let Some(tool) = recipient(header).filter(|tool| !thinks || ctx.tools.resolve(tool).is_some()) {
         // A message to a tool may hold blocks of tags instead, which name the tool themselves.
         if body.starts_with("<atem:") {
@@ -79,6 +81,18 @@ pub(crate) fn stripped(text: &str, ctx: Context<'_>) -> Step {
         if opener.starts_with(text) {
             return Step::More;
         }
+    }
+    if let Some(rest) = text.strip_prefix("to=") {
+        // The prompt has ended with the role.
+        let behind = rest[name_length(rest)..].trim_start();
+        return match behind.starts_with(MESSAGE) {
+            true => message(text, ctx),
+            false if MESSAGE.starts_with(behind) && text.len() <= LONGEST => Step::More,
+            false => Step::Not(1),
+        };
+    }
+    if "to=".starts_with(text) {
+        return Step::More;
     }
     if text.starts_with("assistantfinal") {
         return Step::Calls(Vec::new(), "assistantfinal".len());

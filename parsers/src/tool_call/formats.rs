@@ -4,6 +4,7 @@
 //! name a family: the grammar decides on the bytes behind it.
 
 use super::grammar::{self, Context, Step, may_become, starts_with_any};
+pub(crate) use super::leaks::{INVENTED, LEAKS, SHELLS, SURPLUS};
 use super::{braces, channels, json_block, markers, named, tags, weak, wrapper, xml_block};
 
 /// How a format's text is read.
@@ -13,6 +14,8 @@ pub(crate) enum Grammar {
     Wrapper,
     /// The same in tags that no family writes by rule: weak evidence.
     Loose,
+    /// A wrapper around objects that have the tool's name as their key.
+    Keyed,
     /// A JSON list that begins with the marker's last byte.
     Json,
     /// Function blocks whose wrapper was lost.
@@ -31,6 +34,8 @@ pub(crate) enum Grammar {
     Kimi3,
     /// Inkling's blocks.
     Inkling,
+    /// PLaMo 3's requests.
+    Plamo,
     /// gpt-oss's messages.
     Harmony,
 }
@@ -76,7 +81,7 @@ pub(crate) const FORMATS: &[Format] = &[
     format("longcat", &["<longcat_tool_call>"], Grammar::Wrapper, &["</longcat_tool_call>"], false),
     format("command_a", &["<|START_ACTION|>"], Grammar::Wrapper, &["<|END_ACTION|>"], true),
     format("command_r", &["Action: ```json"], Grammar::Wrapper, &["```"], false),
-    format("apertus", &["<|tools_prefix|>"], Grammar::Wrapper, &["<|tools_suffix|>"], true),
+    format("apertus", &["<|tools_prefix|>"], Grammar::Keyed, &["<|tools_suffix|>"], true),
     format("lfm2", &["<|tool_call_start|>"], Grammar::Wrapper, &["<|tool_call_end|>"], true),
     format("llama4", &["<|python_start|>"], Grammar::Wrapper, &["<|python_end|>"], true),
     format("llama3_json", &["<|python_tag|>"], Grammar::Wrapper, &[], true).with(&["qwen_xml"]),
@@ -87,7 +92,18 @@ pub(crate) const FORMATS: &[Format] = &[
         &["<|action_end|>"],
         true,
     ),
-    format("gigachat", &["function call<|role_sep|>", "<|function_call|>"], Grammar::Wrapper, &[], true),
+    format(
+        "gigachat",
+        &[
+            "function call<|role_sep|>",
+            "<|message_sep|>function call<|role_sep|>",
+            "<|message_sep|>\n\nfunction call<|role_sep|>",
+            "<|function_call|>",
+        ],
+        Grammar::Wrapper,
+        &[],
+        true,
+    ),
     format("tools", &["<tools>", "<toolcall>"], Grammar::Loose, &["</tools>", "</toolcall>"], false),
     format("tool_code", &["<tool_code>"], Grammar::Loose, &["</tool_code>"], false),
     format("phi4", &["functools["], Grammar::Json, &[], false),
@@ -95,6 +111,7 @@ pub(crate) const FORMATS: &[Format] = &[
         .with(&["invoke"]),
     format("dots", &["<dots_function_call>"], Grammar::Wrapper, &["</dots_function_call>"], false)
         .with(&["invoke"]),
+    format("horizon", &["<ifm|tool_calls>"], Grammar::Section, &["</ifm|tool_calls>"], false),
     format("horizon", &["<ifm|tool_call>"], Grammar::Wrapper, &["</ifm|tool_call>"], false),
     format(
         "deepseek_dsml",
@@ -182,6 +199,8 @@ pub(crate) const FORMATS: &[Format] = &[
     ),
     format("kimi_k3", &["<|open|>tools<|sep|>"], Grammar::Section, &["<|close|>tools<|sep|>"], true),
     format("kimi_k3", &["<|open|>call "], Grammar::Kimi3, &["<|close|>call<|sep|>"], true),
+    format("plamo", &[named::PLAMO_CALLS], Grammar::Section, &["<|plamo:end_tool_requests:plamo|>"], true),
+    format("plamo", &[named::PLAMO_CALL], Grammar::Plamo, &["<|plamo:end_tool_request:plamo|>"], true),
     format("inkling", &["<|message_model|>"], Grammar::Inkling, &["<|end_message|>"], true),
     format("harmony", &["<|channel|>", "<|start|>assistant"], Grammar::Harmony, channels::CLOSERS, true),
     // Families in another's markers, or in none.
@@ -248,6 +267,7 @@ impl Format {
         let step = match self.grammar {
             Grammar::Wrapper => wrapper::read(text, at, self, ctx),
             Grammar::Loose => weak::wrapped(text, at, self, ctx),
+            Grammar::Keyed => wrapper::read(text, at, self, Context { keyed: true, ..ctx }),
             Grammar::Json => match text[at..].trim_start().chars().next() {
                 None => Step::More,
                 Some('{') => json_block::list(text, at - 1, self.closers, ctx),
@@ -264,6 +284,7 @@ impl Format {
             Grammar::Braces(quote) => braces::call(text, at, quote, self.closers, ctx),
             Grammar::MiniMax3 => tags::minimax3(text, at)(ctx),
             Grammar::Kimi3 => tags::kimi3(text, ctx),
+            Grammar::Plamo => named::plamo(text, at, self.closers, ctx),
             Grammar::Inkling => named::inkling(text, at, self.closers, ctx),
             Grammar::Harmony => channels::message(text, ctx),
         };
@@ -326,57 +347,3 @@ pub(crate) fn closer_at(text: &str) -> Result<usize, bool> {
         Err(may) => Err(may),
     }
 }
-
-/// Special tokens and closers that leak; gone behind a call and at the end of an answer.
-pub(crate) const LEAKS: &[&str] = &[
-    "<|im_end|>",
-    "<|endoftext|>",
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|eot|>",
-    "<|eom|>",
-    "</s>",
-    "<｜end▁of▁sentence｜>",
-    "<|end_of_text|>",
-    "<end_of_turn>",
-    "<turn|>",
-    "<|return|>",
-    "<|call|>",
-    "<|end|>",
-    "<|END_OF_TURN_TOKEN|>",
-    "<|message_sep|>",
-    "<|role_sep|>",
-    "<|end_message|>",
-    "<|observation|>",
-    "<|user|>",
-    "[/INST]",
-];
-
-/// Closers that may stand behind a call although it is closed.
-pub(crate) const SURPLUS: &[&str] = &["</function>", "</parameter>", "</invoke>", "</think>"];
-
-/// A new turn, or a result, that the model invented: behind a call all from here on is left out.
-pub(crate) const INVENTED: &[&str] = &[
-    "<tool_response>",
-    "<|im_start|>",
-    "<|observation|>",
-    "<|user|>",
-    "<|start_header_id|>",
-    "<function_response>",
-    "<tool_result>",
-    "<function_results>",
-    "<|tool_response>",
-    "<|im_system|>",
-    "<｜User｜>",
-    "<｜tool▁outputs▁begin｜>",
-    "<｜tool▁output▁begin｜>",
-    "[TOOL_RESULTS]",
-];
-
-/// Shells around text that a client should not see: opener and closers.
-pub(crate) const SHELLS: &[(&str, &[&str])] = &[
-    ("<|START_RESPONSE|>", &["<|END_RESPONSE|>"]),
-    ("<|START_TEXT|>", &["<|END_TEXT|>"]),
-    ("<|open|>response<|sep|>", &["<|close|>response<|sep|>"]),
-    ("<response>", &["</response>"]),
-];

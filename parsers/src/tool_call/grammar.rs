@@ -59,6 +59,8 @@ pub(crate) enum Step {
     Opener(usize),
     /// These many bytes are text.
     Not(usize),
+    /// These many bytes are a call that is only shown, since words follow: text.
+    Shown(usize),
     /// These many bytes are markup, and so is the first of the closers; what stands between is text.
     Shell(usize, &'static [&'static str]),
     /// These many bytes are markup; what follows up to the first of the closers is reasoning.
@@ -74,6 +76,8 @@ pub(crate) struct Context<'a> {
     pub(crate) demanded: bool,
     /// The tool that the request demands by name.
     pub(crate) named: Option<&'a str>,
+    /// The family writes a tool's name as the key of its arguments.
+    pub(crate) keyed: bool,
 }
 
 /// Bytes of white space at the start; byte order marks are some.

@@ -171,7 +171,7 @@ enum Item {
 }
 
 fn item(text: &str, closers: &[&str], ctx: Context<'_>) -> Item {
-    let read = |json: &str, complete| normalise::calls(json, complete, ctx.tools);
+    let read = |json: &str, complete| normalise::calls(json, complete, ctx);
     match scan(text, closers) {
         Scan::End(end) => match read(&text[..end], true) {
             Some(calls) => Item::Calls(calls, end),
@@ -200,7 +200,7 @@ fn ended(text: &str, end: Option<usize>, ctx: Context<'_>) -> Option<Item> {
     if !body.ends_with(['}', ']']) || scan(body, &[]) != Scan::Open {
         return None;
     }
-    let calls = normalise::calls(body, true, ctx.tools)?;
+    let calls = normalise::calls(body, true, ctx)?;
     let complete = |call: &Call| !call.declared || normalise::has_required(call, ctx.tools);
     calls.iter().all(complete).then_some(Item::Calls(calls, body.len()))
 }
@@ -230,7 +230,7 @@ fn whole(text: &str, from: usize, closers: &[&str], ctx: Context<'_>) -> Item {
     };
     let body = text[..from + at].trim_end();
     let body = body.strip_suffix("```").unwrap_or(body);
-    match normalise::calls(body, true, ctx.tools) {
+    match normalise::calls(body, true, ctx) {
         Some(calls) => Item::Closed(calls, from + at + closer.len()),
         None => Item::Bad,
     }

@@ -82,6 +82,50 @@ const INTENTIONS: &[&str] = &[
     "让我",
 ];
 
+/// Who says these tells the reader how a call is written, and makes none.
+const LESSONS: &[&str] = &[
+    "how you'd",
+    "how you would",
+    "is how you",
+    "'s how you",
+    "is how to",
+    "'s how to",
+    "you would call",
+    "you'd call",
+    "you would write",
+    "you'd write",
+];
+
+/// A sentence that ends so introduces one that is only shown.
+const EXAMPLES: &[&str] = &[
+    "example",
+    "for instance",
+    "e.g",
+    "would be",
+    "would look like",
+    "would look like this",
+    "looks like",
+    "looks like this",
+    "look like this",
+    "format",
+    "syntax",
+    "beispiel",
+    "exemple",
+    "ejemplo",
+    "例如",
+    "示例",
+];
+
+/// These, or one of [`WILLS`] with a `not`, before one of [`ACTS`]: it is not run.
+const REFUSALS: &[&str] =
+    &["refuse", "decline", "won't", "don't", "never", "mustn't", "shouldn't", "wouldn't"];
+const WILLS: &[&str] = &["will", "i'll", "do", "must", "should", "would", "shall"];
+const ACTS: &[&str] = &["run", "call", "execute", "invoke", "running", "calling", "executing", "invoking"];
+/// Behind so many words at most.
+const REACH: usize = 4;
+/// What they point at is what follows.
+const POINTERS: &[&str] = &["this", "that", "it", "these", "those", "them", "such", "anything"];
+
 /// A few words that begin with one of these are a step.
 const ORDER: [&str; 5] = ["first", "then", "now", "next", "finally"];
 /// As many words at most.
@@ -120,20 +164,57 @@ fn ends(line: &str) -> bool {
 
 /// The last sentence says what the model is about to do, or in which order.
 fn intends(line: &str) -> bool {
-    let line = line.to_lowercase();
-    let line = line.trim_end_matches(['*', '_', ' ', ':', '：']);
-    let ends = [". ", "! ", "? ", "。", "！", "？"];
-    let start = ends.iter().filter_map(|end| line.rfind(end).map(|at| at + end.len())).max().unwrap_or(0);
-    let sentence = &line[start..];
+    let sentence = last_sentence(line);
     let word = &sentence[..sentence.find(|c: char| !c.is_alphabetic()).unwrap_or(sentence.len())];
     let step = ORDER.contains(&word) && sentence.split_whitespace().count() <= STEP;
     let acts = step || INTENTIONS.iter().any(|intention| sentence.contains(intention));
-    acts && !sentence.contains("show")
+    acts && !sentence.contains("show") && refusal(&sentence) == 0
 }
 
-/// True for a line that denies that what follows is meant, or asks.
+/// The last sentence of a line, in small letters and without what ends it.
+fn last_sentence(line: &str) -> String {
+    let line = line.to_lowercase().replace('’', "'");
+    let line = line.trim_end_matches(['*', '_', ' ', ':', '：', '.', '。', '!', '！']);
+    let ends = [". ", "! ", "? ", "。", "！", "？"];
+    let start = ends.iter().filter_map(|end| line.rfind(end).map(|at| at + end.len())).max().unwrap_or(0);
+    line[start..].trim_start().to_owned()
+}
+
+/// True for a line that denies that what follows is meant, asks, or tells the reader what to do.
 pub(super) fn denies(line: &str) -> bool {
-    let line = line.to_lowercase();
-    let line = line.trim_end_matches(['*', '_', ' ']);
-    line.ends_with(['?', '？']) || DENIALS.iter().any(|denial| line.contains(denial))
+    let lower = line.to_lowercase();
+    let lower = lower.trim_end_matches(['*', '_', ' ']);
+    lower.ends_with(['?', '？']) || DENIALS.iter().any(|denial| lower.contains(denial)) || doubts(line) > 0
+}
+
+/// What the last sentence has against a call that follows: nothing, one doubt, or two, which make it talk.
+pub(super) fn doubts(line: &str) -> usize {
+    let sentence = last_sentence(line);
+    match refusal(&sentence) {
+        0 if intends(line) => 0,
+        0 if LESSONS.iter().any(|lesson| sentence.contains(lesson)) => 2,
+        0 => usize::from(EXAMPLES.iter().any(|example| sentence.ends_with(example))),
+        doubts => doubts,
+    }
+}
+
+/// Says that something will not be run: one doubt; that it is *this*: two.
+fn refusal(sentence: &str) -> usize {
+    let words: Vec<&str> =
+        sentence.split(|c: char| !c.is_alphabetic() && c != '\'').filter(|word| !word.is_empty()).collect();
+    let refused = |at: usize| {
+        let next = words.get(at + 1).copied().unwrap_or_default();
+        let certain = REFUSALS.contains(&words[at]) || (next == "not" && WILLS.contains(&words[at]));
+        let behind = &words[at + 1..];
+        let verb = behind.iter().take(REACH).position(|word| ACTS.contains(word));
+        let able = matches!(words[at], "cannot" | "can't") || (words[at], next) == ("can", "not");
+        match verb {
+            Some(verb) if certain || able => {
+                let this = behind.get(verb + 1).is_some_and(|word| POINTERS.contains(word));
+                if this && certain { 2 } else { 1 }
+            }
+            _ => 0,
+        }
+    };
+    (0..words.len()).map(refused).max().unwrap_or(0)
 }

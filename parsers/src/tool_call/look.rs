@@ -106,7 +106,12 @@ impl Machine {
                     return self.meant(rest, step, doubt, end, settings);
                 }
                 // The answer was cut inside a marker.
-                Err(true) if end == End::Cut && !word && !leaks && rest.len() >= HALF => {
+                Err(true)
+                    if end == End::Cut
+                        && (!word || rest.contains(['<', '[', '`']))
+                        && !leaks
+                        && rest.len() >= HALF =>
+                {
                     return Look::Read(Step::More, true);
                 }
                 Err(may) => opener = may,
@@ -129,7 +134,7 @@ impl Machine {
             return Look::Text(1);
         }
         let start = self.gap && !further;
-        if start && weak == Weak::Any && matches!(first, b'a' | b'c') {
+        if start && weak == Weak::Any && matches!(first, b'a' | b'c' | b't') {
             match channels::stripped(rest, self.context(end, settings)) {
                 Step::Not(_) => {}
                 Step::More if !open => {}
@@ -222,7 +227,7 @@ impl Machine {
             let closes = mark == opened && run >= length && line.trim().is_empty();
             return match (closes, complete) {
                 (true, false) => Look::Hold,
-                (true, true) => Look::Fence(run),
+                (true, true) => Look::Fence(run, false),
                 (false, _) => Look::Text(run),
             };
         }
@@ -230,7 +235,7 @@ impl Machine {
         let fence = match mark == b'`' && line.contains('`') {
             true => Look::Text(run),
             false if mark == b'`' && !complete => Look::Hold,
-            false => Look::Fence(run),
+            false => Look::Fence(run, false),
         };
         if mark == b'~'
             || self.place.is_talk()
@@ -243,8 +248,9 @@ impl Machine {
         match weak::fence(rest, self.gap, self.context(end, settings)) {
             Step::Not(_) => fence,
             Step::More if !open => fence,
-            step if self.is_denied(rest, &step) => fence,
-            Step::Calls(..) if self.doubt() > Doubt::Line => fence,
+            Step::Shown(_) => Look::Fence(run, true),
+            step if self.is_denied(rest, &step) => Look::Fence(run, true),
+            Step::Calls(..) if self.doubt() > Doubt::Line => Look::Fence(run, true),
             step => Look::Read(step, false),
         }
     }

@@ -57,8 +57,8 @@ pub(super) enum Look {
     Text(usize),
     Drop(usize),
     Hold,
-    /// The mark of a fence, so many bytes.
-    Fence(usize),
+    /// The mark of a fence, so many bytes; whether it shows a call.
+    Fence(usize, bool),
     /// These many bytes are calls that are only shown.
     Shown(usize),
     Stop,
@@ -210,7 +210,8 @@ impl Machine {
             Look::Hold if end.is_end() => self.say(rest, rest.len()),
             Look::Hold => None,
             Look::Drop(used) => self.drop(&rest[..used]),
-            Look::Fence(run) => {
+            Look::Fence(run, shows) => {
+                self.showed |= shows;
                 let opened = rest.bytes().next().map(|mark| (mark, run));
                 self.place.fence = if self.place.fence.is_some() { None } else { opened };
                 self.say(rest, run)
@@ -294,6 +295,7 @@ impl Machine {
     }
 
     pub(super) fn context<'a>(&self, end: End, settings: &'a Settings) -> Context<'a> {
-        Context { tools: &settings.tools, end, demanded: settings.demanded, named: settings.named.as_deref() }
+        let named = settings.named.as_deref();
+        Context { tools: &settings.tools, end, demanded: settings.demanded, named, keyed: false }
     }
 }

@@ -8,6 +8,7 @@ use super::formats::{self, Format, Grammar, INVENTED, LEAKS, SURPLUS};
 use super::grammar::{End, Step, starts_with_any, window};
 use super::lead::Lead;
 use super::lines::closes_showing;
+use super::long::HELD;
 use super::machine::{Look, Machine};
 use super::weak;
 
@@ -60,7 +61,10 @@ impl Machine {
             };
         }
         let lead = place.lead(&self.text);
-        let led = lead != Lead::Ended && !(place.start && self.has_call());
+        // Behind a call that was meant, the text before counts no more.
+        let counts = !(place.start && self.has_call());
+        let led = lead != Lead::Ended && counts;
+        let words = if counts { place.doubts(&self.text) } else { 0 };
         let others = [
             code,
             lead == Lead::Prompt,
@@ -71,7 +75,7 @@ impl Machine {
             // A call before this one was only shown.
             self.showed,
         ];
-        match (led, others.iter().filter(|other| **other).count()) {
+        match (led, others.iter().filter(|other| **other).count() + words) {
             (false, 0) if place.span => Doubt::Span,
             (false, 0) if place.start => Doubt::Line,
             (false, 0) => Doubt::Sentence,
@@ -94,7 +98,9 @@ impl Machine {
             }
             _ => return Look::Read(step, true),
         };
-        match self.is_meant(&rest[used..], doubt, end, settings) {
+        // Blanks that the grammar has passed over are a part of what follows.
+        let behind = rest[..used].trim_end().len();
+        match self.is_meant(&rest[behind..], doubt, end, settings) {
             Some(true) => Look::Read(step, true),
             Some(false) => Look::Shown(used),
             None if end.is_end() => Look::Read(step, true),
@@ -144,7 +150,7 @@ impl Machine {
         match doubt {
             Doubt::None => Some(true),
             Doubt::Talk => Some(false),
-            Doubt::Line => subject(behind, end),
+            Doubt::Line => subject(self.behind_calls(behind, end, settings)?, end),
             Doubt::Led | Doubt::Alone => self.ends_turn(self.behind_calls(behind, end, settings)?),
             Doubt::Sentence => sentence(self.behind_calls(behind, end, settings)?),
             Doubt::Span => span(behind),
@@ -160,6 +166,14 @@ impl Machine {
                 return None;
             }
             rest = match formats::at(next) {
+                // What is shown is short.
+                Ok((format, opener))
+                    if next.len() > HELD
+                        && format.read(window(next, HELD), opener, self.context(End::Open, settings))
+                            == Step::More =>
+                {
+                    return Some(rest);
+                }
                 Ok((format, opener)) => match format.read(next, opener, self.context(end, settings)) {
                     Step::Calls(_, used) | Step::Opener(used) => closed(&next[used..])?,
                     Step::More | Step::CutAfter(_) => return None,
@@ -254,6 +268,8 @@ fn subject(behind: &str, end: End) -> Option<bool> {
     match word.filter(|end| *end <= WORD) {
         None => return (rest.len() > WORD).then_some(true),
         Some(end) if !rest[end..].starts_with([' ', ',']) => return Some(true),
+        // A sentence of the model's own, in small letters.
+        Some(end) if next.is_some() && begins(&rest[..end]) => return Some(true),
         Some(_) if next.is_none() => return Some(false),
         Some(_) => {}
     }
@@ -263,6 +279,14 @@ fn subject(behind: &str, end: End) -> Option<bool> {
         None if end.is_end() => Some(!line.trim_end().ends_with(['.', '!', '?'])),
         None => (line.len() < rest.len()).then_some(true),
     }
+}
+
+/// This word begins a sentence, and goes on in none: what the model says of itself, or does.
+fn begins(word: &str) -> bool {
+    const WORDS: [&str; 9] = ["i", "i'll", "i'm", "let", "let's", "we", "ok", "okay", "done"];
+    const NOUNS: [&str; 3] = ["thing", "string", "during"];
+    let acts = word.ends_with("ing") && !NOUNS.iter().any(|noun| word.ends_with(noun));
+    WORDS.contains(&&*word.replace('’', "'")) || (acts && word.len() > 5)
 }
 
 /// What stands behind a call on its line begins a sentence.

@@ -15,6 +15,7 @@ mod inner;
 mod json_block;
 mod keyed;
 mod lead;
+mod leaks;
 mod lines;
 mod long;
 mod long_json;

@@ -5,7 +5,9 @@
 
 use super::channels;
 use super::formats::Grammar;
-use super::grammar::{Context, Step, blanks, find_any, held_suffix, name_length, starts_with_any, window};
+use super::grammar::{
+    Call, Context, Step, blanks, find_any, held_suffix, name_length, starts_with_any, window,
+};
 use super::json_block::{self, Body};
 use super::normalise;
 use super::xml_block::{self, Wrapper};
@@ -108,14 +110,17 @@ pub(crate) fn body(
     let mut call = normalise::call(name, &json, ctx.tools);
     call.id = id;
     call.notes.splice(0..0, notes);
-    let end = at + used;
+    closed(text, at + used, vec![call], closers, ctx)
+}
+
+/// The calls that end at `end`, and one of the closers, if it is there.
+fn closed(text: &str, end: usize, calls: Vec<Call>, closers: &[&str], ctx: Context<'_>) -> Step {
     let after = end + blanks(&text[end..]);
-    let done = |end| Step::Calls(vec![call], end);
     match starts_with_any(&text[after..], closers) {
-        Ok(closer) => done(after + closer.len()),
+        Ok(closer) => Step::Calls(calls, after + closer.len()),
         Err(true) if !ctx.end.is_end() => Step::More,
-        Err(true) => done(text.len()),
-        Err(false) => done(end),
+        Err(true) => Step::Calls(calls, text.len()),
+        Err(false) => Step::Calls(calls, end),
     }
 }
 
@@ -187,6 +192,49 @@ pub(crate) fn functionary(text: &str, at: usize, ctx: Context<'_>) -> Step {
         return Step::Not(at);
     }
     body(text, at + line.len() + 1, name, None, &[], ctx)
+}
+
+/// Around all calls of PLaMo 3, and around each.
+pub(crate) const PLAMO_CALLS: &str = "<|plamo:begin_tool_requests:plamo|>";
+pub(crate) const PLAMO_CALL: &str = "<|plamo:begin_tool_request:plamo|>";
+const PLAMO_NAME: [&str; 2] = ["<|plamo:begin_tool_name:plamo|>", "<|plamo:end_tool_name:plamo|>"];
+const PLAMO_ARGUMENTS: [&str; 2] =
+    ["<|plamo:begin_tool_arguments:plamo|>", "<|plamo:end_tool_arguments:plamo|>"];
+/// What may stand before the arguments' JSON.
+const PLAMO_MARKS: [&str; 3] = ["<|plamo:constrain|>", "json", "<|plamo:msg|>"];
+
+/// PLaMo 3: a request with the name and the arguments in tags of their own.
+pub(crate) fn plamo(text: &str, at: usize, closers: &'static [&'static str], ctx: Context<'_>) -> Step {
+    let from = at + blanks(&text[at..]);
+    let [opened, named] = PLAMO_NAME;
+    let Some(rest) = text[from..].strip_prefix(opened) else {
+        return if opened.starts_with(&text[from..]) { Step::More } else { Step::Not(at) };
+    };
+    let Some(length) = window(rest, LONGEST).find(named) else {
+        return if rest.len() <= LONGEST { Step::More } else { Step::Not(at) };
+    };
+    let name = rest[..length].trim();
+    let mut from = from + opened.len() + length + named.len();
+    for (number, mark) in PLAMO_ARGUMENTS[..1].iter().chain(&PLAMO_MARKS).enumerate() {
+        from += blanks(&text[from..]);
+        let rest = &text[from..];
+        if rest.starts_with(mark) {
+            from += mark.len();
+        } else if mark.starts_with(rest) {
+            return Step::More;
+        } else if number == 0 {
+            return match starts_with_any(rest, closers) {
+                // No arguments at all.
+                Ok(_) => body(text, from, name, None, closers, ctx),
+                Err(true) => Step::More,
+                Err(false) => Step::Not(at),
+            };
+        }
+    }
+    match body(text, from, name, None, &PLAMO_ARGUMENTS[1..], ctx) {
+        Step::Calls(calls, used) => closed(text, used, calls, closers, ctx),
+        step => step,
+    }
 }
 
 const INKLING_CALL: &str = "<|content_invoke_tool_json|>";

@@ -9,7 +9,7 @@ use crate::json::{Kind, Value};
 use crate::json_repair::{self, Repaired};
 use crate::schema::{Tool, ToolSet};
 
-use super::grammar::Call;
+use super::grammar::{Call, Context, name_length};
 
 /// Keys under which a tool's name stands.
 pub(crate) const NAMES: [&str; 4] = ["name", "tool_name", "tool", "function"];
@@ -21,10 +21,10 @@ pub(crate) const OTHERS: [&str; 6] = ["type", "id", "tool_call_id", "tool_calls"
 const DEPTH: usize = 4;
 
 /// The calls that this text of one JSON value holds, or none if any part of it is no call.
-pub(crate) fn calls(text: &str, complete: bool, tools: &ToolSet) -> Option<Vec<Call>> {
+pub(crate) fn calls(text: &str, complete: bool, ctx: Context<'_>) -> Option<Vec<Call>> {
     let repaired = json_repair::repair_object(text, complete)?;
     let value = Value::parse(&repaired.json).ok()?;
-    let mut found = collect(value, tools, DEPTH)?;
+    let mut found = collect(value, ctx, DEPTH)?;
     if let Some(first) = found.first_mut() {
         let notes = repaired.repairs.iter().map(|repair| Note::Repaired(repair.to_string()));
         first.notes.splice(0..0, notes);
@@ -32,29 +32,29 @@ pub(crate) fn calls(text: &str, complete: bool, tools: &ToolSet) -> Option<Vec<C
     Some(found)
 }
 
-fn collect(value: Value<'_>, tools: &ToolSet, depth: usize) -> Option<Vec<Call>> {
+fn collect(value: Value<'_>, ctx: Context<'_>, depth: usize) -> Option<Vec<Call>> {
     let depth = depth.checked_sub(1)?;
     match value.kind() {
         Kind::Array => {
             let lists: Option<Vec<_>> =
-                value.elements().map(|element| collect(element, tools, depth)).collect();
+                value.elements().map(|element| collect(element, ctx, depth)).collect();
             Some(lists?.into_iter().flatten().collect())
         }
-        Kind::Object => object(value, tools, depth),
+        Kind::Object => object(value, ctx, depth),
         _ => None,
     }
 }
 
-fn object(value: Value<'_>, tools: &ToolSet, depth: usize) -> Option<Vec<Call>> {
+fn object(value: Value<'_>, ctx: Context<'_>, depth: usize) -> Option<Vec<Call>> {
     let [list, nested, older] = value.get_all(["tool_calls", "function", "function_call"]);
     if let Some(list) = list.filter(|list| list.kind() == Kind::Array) {
-        return collect(list, tools, depth);
+        return collect(list, ctx, depth);
     }
     if let Some(nested) = [nested, older].into_iter().flatten().find(|nested| nested.kind() == Kind::Object) {
-        return collect(nested, tools, depth);
+        return collect(nested, ctx, depth);
     }
     let name = value.get_all(NAMES).into_iter().flatten().find(|name| name.kind() == Kind::String);
-    let Some(name) = name.and_then(Value::as_str) else { return named_by_key(value, tools) };
+    let Some(name) = name.and_then(Value::as_str) else { return named_by_key(value, ctx) };
     let name = name.trim();
     if name.is_empty() || name.len() > 256 || name.contains(char::is_whitespace) {
         return None;
@@ -72,10 +72,10 @@ fn object(value: Value<'_>, tools: &ToolSet, depth: usize) -> Option<Vec<Call>> 
     let (json, mut notes) = match arguments {
         Some(arguments) => arguments_of(arguments)?,
         // A bare name is a call of a declared tool.
-        None if all_known => tools.resolve(name).map(|_| ("{}".to_owned(), Vec::new()))?,
-        None => (beside_name(value, tools.tool(tools.resolve(name)?)?)?, vec![beside_note()]),
+        None if all_known => ctx.tools.resolve(name).map(|_| ("{}".to_owned(), Vec::new()))?,
+        None => (beside_name(value, ctx.tools.tool(ctx.tools.resolve(name)?)?)?, vec![beside_note()]),
     };
-    let mut call = call(name, &json, tools);
+    let mut call = call(name, &json, ctx.tools);
     notes.append(&mut call.notes);
     let plain = arguments.is_some() && all_known;
     Some(vec![Call { notes, plain, ..call }])
@@ -120,14 +120,16 @@ fn beside_note() -> Note {
     Note::Repaired("arguments beside the name were gathered".to_owned())
 }
 
-/// `{"tool": {…}}`: the only key is the name of a declared tool.
-fn named_by_key(value: Value<'_>, tools: &ToolSet) -> Option<Vec<Call>> {
+/// `{"tool": {…}}`: the only key is the name of a declared tool, or of any where the family writes calls so.
+fn named_by_key(value: Value<'_>, ctx: Context<'_>) -> Option<Vec<Call>> {
     let mut members = value.members();
     let only = members.next().filter(|_| members.next().is_none())?;
     let name = only.name();
-    tools.resolve(&name)?;
-    (only.value.kind() == Kind::Object).then(|| {
-        let call = call(&name, only.value.raw(), tools);
+    let is_name =
+        |name: &str| !name.is_empty() && name_length(name) == name.len() && !ARGUMENTS.contains(&name);
+    let named = ctx.tools.resolve(&name).is_some() || (ctx.keyed && is_name(&name));
+    (named && only.value.kind() == Kind::Object).then(|| {
+        let call = call(&name, only.value.raw(), ctx.tools);
         vec![Call { plain: false, ..call }]
     })
 }

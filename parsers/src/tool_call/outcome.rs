@@ -34,6 +34,11 @@ impl Machine {
                 self.rejected += 1;
                 self.say(rest, used)
             }
+            Step::Shown(used) => {
+                self.rejected += 1;
+                self.showed = true;
+                self.say_exactly(rest, used.clamp(1, rest.len()))
+            }
             Step::More => self.say_exactly(rest, rest.len()),
             Step::Broken(..) => self.say(rest, 1),
             Step::Not(used) => self.say_exactly(rest, used.clamp(1, rest.len())),

@@ -160,6 +160,11 @@ impl Place {
         self.last_line(text, lead::denies)
     }
 
+    /// What that line says against a call in tags of its own, in doubts.
+    pub(super) fn doubts(&self, text: &str) -> usize {
+        self.last_line(text, lead::doubts)
+    }
+
     fn last_line<T>(&self, text: &str, says: impl Fn(&str) -> T) -> T {
         let mut near = self.tail.clone();
         near.push_str(last_bytes(text));

@@ -18,7 +18,7 @@ pub(crate) enum Stop {
 
 /// Reads calls from `at` on: `[f(…), g(…)]`, or one or several bare ones; then one of the closers, if there are any.
 pub(crate) fn calls(text: &str, at: usize, closers: &[&str], ctx: Context<'_>) -> Step {
-    let mut cursor = Cursor { text, at, depth: 1, begun: false };
+    let mut cursor = Cursor { text, at, depth: 1, begun: false, wrapped: !closers.is_empty() };
     let mut calls = Vec::new();
     match list(&mut cursor, &mut calls, ctx) {
         Ok(end) => {
@@ -52,8 +52,12 @@ fn list(cursor: &mut Cursor<'_>, calls: &mut Vec<Call>, ctx: Context<'_>) -> Res
             cursor.begun = false;
             match call(cursor, ctx) {
                 Ok(call) => calls.push(call),
-                // Cut behind its parenthesis it is no text.
-                Err(Stop::Short) if !ctx.end.is_end() || (ctx.end == End::Cut && cursor.begun) => {
+                // Cut in tags, or behind its parenthesis, it is no text.
+                Err(Stop::Short)
+                    if !ctx.end.is_end()
+                        || (ctx.end == End::Cut
+                            && (cursor.begun || (cursor.wrapped && cursor.at < cursor.text.len()))) =>
+                {
                     return Err(Stop::Short);
                 }
                 Err(_) => return Ok(end),
@@ -140,6 +144,8 @@ struct Cursor<'t> {
     depth: usize,
     /// A name and its parenthesis were read.
     begun: bool,
+    /// In tags.
+    wrapped: bool,
 }
 
 impl<'t> Cursor<'t> {

@@ -83,7 +83,17 @@ fn invoke(
         if name == "/invoke" {
             return Ok((values.call(), end));
         }
+        if values.is_string(name) {
+            let (value, closed) = leaf(text, end, name)?;
+            values.push(name, value);
+            at = closed;
+            continue;
+        }
         match element(text, end, name, DEPTH)? {
+            (Element::Leaf(value), end) if value.trim().is_empty() => {
+                values.push_empty(name, value);
+                at = end;
+            }
             (Element::Leaf(value), end) => {
                 values.push(name, value);
                 at = end;
@@ -94,6 +104,35 @@ fn invoke(
             }
         }
     }
+}
+
+/// The text of the string `name` from `at` on, and where it ends: where its closing tag is followed by the next parameter or the
+/// end of the call, so it may hold tags itself.
+fn leaf<'t>(text: &'t str, at: usize, name: &str) -> Result<(&'t str, usize), bool> {
+    let mut depth = 0usize;
+    for (found, _) in text[at..].match_indices(M3) {
+        let found = at + found;
+        let (inner, end) = match tag(text, found) {
+            Ok(tag) => tag,
+            Err(true) => return Err(true),
+            Err(false) => continue,
+        };
+        if inner == name {
+            depth += 1;
+        } else if inner.strip_prefix('/') == Some(name) {
+            match depth.checked_sub(1) {
+                Some(outer) => depth = outer,
+                None => match tag(text, end + blanks(&text[end..])) {
+                    Ok((next, _)) if next == "/invoke" || !next.starts_with('/') => {
+                        return Ok((&text[at..found], end));
+                    }
+                    Err(true) => return Err(true),
+                    _ => {}
+                },
+            }
+        }
+    }
+    Err(true)
 }
 
 enum Element<'t> {

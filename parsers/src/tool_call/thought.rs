@@ -188,7 +188,7 @@ impl Thought {
         if self.rejected > PATIENCE {
             return Found::No;
         }
-        let context = Context { tools: &settings.tools, end, demanded: false, named: None };
+        let context = Context { tools: &settings.tools, end, demanded: false, named: None, keyed: false };
         let mut from = at;
         for _ in 0..OPENERS {
             let rest = &self.held[from..];
@@ -214,6 +214,7 @@ impl Thought {
                     }
                     Step::CutAfter(_)
                     | Step::Not(_)
+                    | Step::Shown(_)
                     | Step::Broken(..)
                     | Step::Before(..)
                     | Step::Reasoning(..)

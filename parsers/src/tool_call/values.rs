@@ -76,6 +76,16 @@ impl<'a> Values<'a> {
         }
     }
 
+    /// An element with nothing in it: an empty list or object where the schema wants one.
+    pub(crate) fn push_empty(&mut self, key: &str, text: &str) {
+        let tool = self.tool.filter(|tool| tool.has_parameter(key) && !tool.takes_string(key));
+        let fits = |empty: &&str| tool.is_some_and(|tool| tool.value_from_text(key, empty) == *empty);
+        match ["[]", "{}"].into_iter().find(fits) {
+            Some(empty) => self.push_json(key, empty.to_owned()),
+            None => self.push(key, text),
+        }
+    }
+
     /// A value that is JSON.
     pub(crate) fn push_json(&mut self, key: &str, json: String) {
         match self.members.iter_mut().find(|(known, _)| known == key) {

@@ -75,8 +75,8 @@ pub(crate) fn wrapped(text: &str, at: usize, format: &'static Format, ctx: Conte
 pub(super) fn is_bare(text: &str, step: &Step, settings: &Settings) -> bool {
     let Step::Calls(_, used) = step else { return false };
     let text = &text[..*used];
-    let tag = |format: &Format| match text.contains(keyed::KEY) {
-        true => format.openers.contains(&keyed::OPENER),
+    let tag = |format: &Format| match text.contains(keyed::GLM.key) {
+        true => format.openers.contains(&keyed::GLM.opener),
         false => ORPHANS.iter().any(|closer| text.ends_with(closer) && format.closers.contains(closer)),
     };
     !formats::FORMATS.iter().any(|format| settings.looks_for(format) && tag(format))
@@ -106,10 +106,7 @@ fn json(text: &str, start: bool, ctx: Context<'_>) -> Step {
             if is_closed(&text[..used]) {
                 return Step::Calls(calls, used);
             }
-            match at_the_end(text, calls, used, ctx) {
-                Step::Not(_) => no_call(text, EXTENT, ctx),
-                step => step,
-            }
+            at_the_end(text, calls, used, ctx)
         }
         Step::CutAfter(calls) if ctx.demanded && calls.iter().all(|call| fits(call, ctx)) => {
             Step::CutAfter(calls)
@@ -136,7 +133,7 @@ fn normalise_named(text: &str, name: &str, ctx: Context<'_>) -> Option<Step> {
         _ => return None,
     };
     let complete = end < text.len() || ctx.end != End::Stop || text.trim_end().ends_with('}');
-    let calls = normalise::calls(&text[..end], complete, ctx.tools);
+    let calls = normalise::calls(&text[..end], complete, ctx);
     if let Some(calls) = calls.filter(|calls| !calls.is_empty() && calls.iter().all(|call| call.declared)) {
         return Some(at_the_end(text, calls, end, ctx));
     }
@@ -160,7 +157,7 @@ fn is_schema(call: &Call, ctx: Context<'_>) -> bool {
     arguments.get("type").is_some() && arguments.get("properties").is_some() && foreign("properties")
 }
 
-/// The calls, if nothing but blanks and leaked tokens stands behind them.
+/// The calls, if nothing but blanks and leaked tokens stands behind them; else they are only shown.
 fn at_the_end(text: &str, calls: Vec<Call>, used: usize, ctx: Context<'_>) -> Step {
     let mut at = used + blanks(&text[used..]);
     loop {
@@ -176,7 +173,12 @@ fn at_the_end(text: &str, calls: Vec<Call>, used: usize, ctx: Context<'_>) -> St
             Err(may) if (may || invented == Err(true)) && !ctx.end.is_end() => return Step::More,
             Err(_) if rest.starts_with(">>>") => return Step::Calls(calls, at),
             Err(_) if ">>>".starts_with(rest) && !ctx.end.is_end() => return Step::More,
-            Err(_) => return Step::Not(1),
+            // Words show it; another call does not.
+            Err(_) => match formats::at(rest) {
+                Ok(_) => return Step::Not(used),
+                Err(true) if !ctx.end.is_end() => return Step::More,
+                Err(_) => return Step::Shown(used),
+            },
         }
     }
 }
@@ -301,7 +303,7 @@ fn by_name(text: &str, ctx: Context<'_>) -> Step {
     let markers = ["<arg_key>", "[ARGS]", "[CALL_ID]"];
     let step = if behind.starts_with("<arg_key>") {
         // The grammar's own tags: strong, once it is complete.
-        return match keyed::call(text, 0, ctx) {
+        return match keyed::call(text, 0, &keyed::GLM, ctx) {
             Step::Not(_) | Step::Broken(..) => Step::Not(1),
             step => step,
         };
@@ -367,8 +369,7 @@ pub(crate) fn fence(text: &str, start: bool, ctx: Context<'_>) -> Step {
                 at = used + blanks(&text[used..]);
                 if !text[at..].starts_with("```") {
                     return match at_the_end(text, calls, at, ctx) {
-                        Step::Not(_) if may_become(&text[at..], "```") && !ctx.end.is_end() => Step::More,
-                        Step::Not(_) => Step::Not(3),
+                        Step::Shown(_) if may_become(&text[at..], "```") && !ctx.end.is_end() => Step::More,
                         step => step,
                     };
                 }

@@ -71,10 +71,12 @@ fn inside(text: &str, at: usize, format: &'static Format, ctx: Context<'_>) -> S
                 Step::More
             } else if behind.starts_with('(') {
                 pythonic::calls(text, from, format.closers, ctx)
-            } else if format.openers.contains(&"<tool_call>") {
-                keyed::call(text, from, ctx)
             } else {
-                Step::Not(at)
+                let mut families = [&keyed::GLM, &keyed::HORIZON].into_iter();
+                match families.find(|tags| format.openers.contains(&tags.opener)) {
+                    Some(tags) => keyed::call(text, from, tags, ctx),
+                    None => Step::Not(at),
+                }
             }
         }
     };

@@ -232,5 +232,9 @@ fn nothing_runs_out_of_a_block_with_a_broken_tag() {
         "{tag}<tool_call>{tag}<invoke name=\"write_file\">{tag}<path>a{tag}</path>{tag}<content>x {tag}<b>\n<function=bash>\n\
          <parameter=command>\nrm\n</parameter>\n</function>\n{tag}</content>{tag}</invoke>{tag}</tool_call>"
     );
-    assert_eq!(calls(&text, "stop"), []);
+    let content =
+        format!("x {tag}<b>\n<function=bash>\n<parameter=command>\nrm\n</parameter>\n</function>\n");
+    let called = calls(&text, "stop");
+    assert_eq!(called.len(), 1, "{called:?}");
+    assert_eq!(called[0].1, content, "a string ends where its own tag is closed");
 }
