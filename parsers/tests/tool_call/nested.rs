@@ -236,5 +236,5 @@ fn nothing_runs_out_of_a_block_with_a_broken_tag() {
         format!("x {tag}<b>\n<function=bash>\n<parameter=command>\nrm\n</parameter>\n</function>\n");
     let called = calls(&text, "stop");
     assert_eq!(called.len(), 1, "{called:?}");
-    assert_eq!(called[0].1, content, "a string ends where its own tag is closed");
+    assert_eq!(called[0].1["content"], content, "a string ends where its own tag is closed");
 }
