@@ -83,10 +83,24 @@ impl ToolSet {
     fn of<'a>(tools: impl Iterator<Item = &'a str>) -> Self {
         let mut set = Self::default();
         for tool in tools.flat_map(Tool::read) {
-            set.by_name.entry(tool.name.clone()).or_insert(set.tools.len());
-            set.tools.push(tool);
+            set.add(tool);
         }
         set
+    }
+
+    /// Those of them that may be called.
+    #[must_use]
+    pub fn restricted(self, may: impl Fn(&str) -> bool) -> Self {
+        let mut set = Self::default();
+        for tool in self.tools.into_iter().filter(|tool| may(&tool.name)) {
+            set.add(tool);
+        }
+        set
+    }
+
+    fn add(&mut self, tool: Tool) {
+        self.by_name.entry(tool.name.clone()).or_insert(self.tools.len());
+        self.tools.push(tool);
     }
 
     /// Whether no tool is declared.

@@ -60,6 +60,8 @@ pub(crate) struct Call {
     pub(crate) from_input: bool,
     /// Tools that take free text; the request declares them as functions with one string.
     pub(crate) free_text: Vec<String>,
+    /// Tools were left out that the client's `tool_choice` does not allow.
+    pub(crate) only_allowed: bool,
 }
 
 impl Call {
@@ -85,7 +87,7 @@ impl Call {
         let is_form = headers
             .get(header::CONTENT_TYPE)
             .is_some_and(|value| value.as_bytes().to_ascii_lowercase().starts_with(b"multipart/"));
-        let (mut from_input, mut free_text) = (false, Vec::new());
+        let (mut from_input, mut free_text, mut only_allowed) = (false, Vec::new(), false);
         let request = if is_form && endpoint.dialect.is_none() {
             None
         } else {
@@ -96,6 +98,10 @@ impl Call {
                 if let Some(chat) = api::as_chat(&request).map_err(not_chat)? {
                     request = ChatRequest::parse(chat.body.into()).map_err(|error| refused(&error))?;
                     (from_input, free_text) = (chat.from_input, chat.free_text);
+                }
+                if let Some(allowed) = api::only_allowed(&request).map_err(not_chat)? {
+                    request = ChatRequest::parse(allowed).map_err(|error| refused(&error))?;
+                    only_allowed = true;
                 }
                 request.check_chat().map_err(|error| refused(&error))?;
             }
@@ -119,6 +125,7 @@ impl Call {
             stream,
             from_input,
             free_text,
+            only_allowed,
         })
     }
 }

@@ -102,6 +102,53 @@ async fn a_limit_goes_under_the_only_name_that_is_read() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn two_limits_that_differ_are_sent_as_the_one_that_is_judged() {
+    let wide = world("engine = \"sglang\"\nwindow = 30000", "");
+    for (older, newer) in [(64, 900), (90_000, 900)] {
+        let (sent, heard) = sent(&wide, json!({ "max_tokens": older, "max_completion_tokens": newer })).await;
+        assert_eq!((&sent["max_tokens"], &sent["max_completion_tokens"]), (&json!(900), &json!(900)));
+        assert_eq!(heard, "max_tokens sent as 900, as max_completion_tokens says");
+    }
+    for more in [
+        json!({ "max_tokens": 64, "max_completion_tokens": 90_000 }),
+        json!({ "max_tokens": 90_000, "max_completion_tokens": 90_000 }),
+    ] {
+        let (sent, heard) = sent(&wide, more).await;
+        let limit = sent["max_completion_tokens"].as_u64().expect("a limit");
+        assert!(limit < 30_000 && sent["max_tokens"] == limit, "{sent}");
+        assert!(heard.contains("output limited to"), "{heard}");
+    }
+    let off = world("engine = \"sglang\"\nwindow = 30000\nrules_off = [\"one-limit\"]", "");
+    let (sent, heard) = sent(&off, json!({ "max_tokens": 64, "max_completion_tokens": 900 })).await;
+    assert_eq!((&sent["max_tokens"], heard.as_str()), (&json!(64), ""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_the_choice_does_not_allow_is_not_offered_and_its_text_is_no_call() {
+    let allowed = |mode: &str, name: &str| {
+        json!({ "tools": [tool("a"), tool("b")], "tool_choice": { "type": "allowed_tools",
+        "allowed_tools": { "mode": mode, "tools": [{ "type": "function", "function": { "name": name } }] } } })
+    };
+    for engine in ["vllm", "llama-cpp"] {
+        let world = world(&format!("engine = \"{engine}\""), "");
+        let (sent, heard) = sent(&world, allowed("auto", "b")).await;
+        assert_eq!((&sent["tool_choice"], &sent["tools"]), (&json!("auto"), &json!([tool("b")])));
+        assert_eq!(heard, "tools that tool_choice does not allow left out");
+        let text = r#"{"name": "a", "arguments": {"x": "1"}}"#;
+        world.backend("b").then(Reply::says(text));
+        let answer = world.chat(&body(&allowed("auto", "b"))).await;
+        assert_eq!(answer.json()["choices"][0]["message"]["content"], text, "{}", answer.body);
+        let answer = world.chat(&body(&allowed("auto", "z"))).await;
+        assert_eq!(answer.status, 400);
+        assert!(
+            answer.body.contains("tool_choice allows z, and tools declares none of them"),
+            "{}",
+            answer.body
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn llama_cpp_is_required_to_call_a_named_tool_by_leaving_out_the_others() {
     let more = json!({ "tools": [tool("a"), tool("b")], "tool_choice": { "type": "function", "function": { "name": "b" } } });
     let (sent_there, heard) = sent(&world("engine = \"llama-cpp\"", ""), more.clone()).await;

@@ -6,6 +6,7 @@
 //!
 //! It must never drop an item of a conversation silently: what cannot be put in chat's words is refused with its place.
 
+mod allowed;
 mod input;
 mod tools;
 
@@ -13,6 +14,7 @@ use serde_json::{Map, Value as Json};
 
 use crate::request::ChatRequest;
 
+pub use allowed::{Allowed, only_allowed};
 pub use tools::free_text;
 
 /// A request in chat's words.

@@ -1,6 +1,6 @@
 use serde_json::{Value as Json, json};
 
-use super::{AsChat, NotChat, as_chat};
+use super::{AsChat, NotChat, as_chat, only_allowed};
 use crate::request::ChatRequest;
 
 fn chat(body: &Json) -> Result<Option<AsChat>, NotChat> {
@@ -90,4 +90,37 @@ fn what_has_no_word_in_a_chat_is_refused_with_its_place() {
     );
     assert_eq!(refused(json!([{ "content": "x" }])), "input[0].role is missing");
     assert_eq!(refused(json!(5)), "input must be a string or a list of items");
+}
+
+#[test]
+fn allowed_tools_are_the_only_ones_that_are_sent_with_the_mode_as_the_choice() {
+    let tool = |name: &str| json!({ "type": "function", "function": { "name": name } });
+    let sent = |choice: Json| {
+        let body = json!({ "tools": [tool("a"), tool("b"), tool("c")], "tool_choice": choice, "x": 1 });
+        let request = ChatRequest::parse(body.to_string().into()).expect("a request");
+        let sent = only_allowed(&request)?;
+        Ok(sent.map(|body| serde_json::from_slice::<Json>(&body).expect("JSON")))
+    };
+    let chat = |mode: &str, names: &[&str]| {
+        let tools: Vec<_> = names.iter().map(|name| tool(name)).collect();
+        json!({ "type": "allowed_tools", "allowed_tools": { "mode": mode, "tools": tools } })
+    };
+    let body = |tools: &[&str], choice: &str| {
+        let tools: Vec<_> = tools.iter().map(|name| tool(name)).collect();
+        Ok(Some(json!({ "tools": tools, "tool_choice": choice, "x": 1 })))
+    };
+    assert_eq!(sent(chat("auto", &["c", "a"])), body(&["a", "c"], "auto"));
+    assert_eq!(sent(chat("required", &["b", "of another server"])), body(&["b"], "required"));
+    let flat = json!({ "type": "allowed_tools", "mode": "required", "tools": [{ "type": "function", "name": "b" }] });
+    assert_eq!(sent(flat), body(&["b"], "required"));
+    assert_eq!(sent(chat("auto", &[])), body(&["a", "b", "c"], "none"));
+    for choice in [json!("auto"), json!("none"), json!(null), tool("a")] {
+        assert_eq!(sent(choice), Ok(None));
+    }
+    let refused = |choice: Json| sent(choice).map_err(|error: NotChat| error.to_string());
+    assert_eq!(
+        refused(chat("auto", &["y", "z"])),
+        Err("tool_choice allows y, z, and tools declares none of them".to_owned())
+    );
+    assert!(refused(chat("required", &[])).is_err());
 }

@@ -9,7 +9,7 @@
 //! text must give the same outcome, joined.
 
 use super::read::{Change, Reader};
-use super::reading::{is_markup, read_whole, split_keys, unwrapped};
+use super::reading::{further, is_markup, read_whole, split_keys, unwrapped};
 use crate::schema::Tool;
 
 /// The most that is held for the call's end, in bytes; beyond that it leaves as it came.
@@ -29,6 +29,8 @@ pub(super) struct Arguments {
     given_up: bool,
     /// How often something was mended at the end.
     completed: usize,
+    /// The arguments of further calls of the tool, which came behind its own.
+    further: Vec<String>,
 }
 
 impl Arguments {
@@ -67,8 +69,11 @@ impl Arguments {
         if let Some(broken) = self.broken
             && self.reader.is_closed()
             && complete
-            && is_markup(&self.source[broken..])
+            && let Some(further) = is_markup(&self.source[broken..])
+                .then(Vec::new)
+                .or_else(|| further(&self.source, broken, tool))
         {
+            self.further = further;
             self.source.truncate(broken);
             self.settle(self.source.clone());
             return out;
@@ -125,6 +130,11 @@ impl Arguments {
         self.reader.settle(source.len());
         self.source = source;
         self.broken = None;
+    }
+
+    /// The arguments of further calls, once.
+    pub(super) fn further(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.further)
     }
 
     /// Whether something is held back.

@@ -65,7 +65,9 @@ impl ChunkNormaliser {
                 self.change("second finish reason left out");
             } else if let Some(reason) = reason {
                 state.ended = true;
-                let (tails, mended) = state.end(index, Some(&reason), &self.tools);
+                let made_id = |number| made_id(&self.seed, index, number);
+                let further: Option<&dyn Fn(usize) -> String> = (!self.first_only).then_some(&made_id);
+                let (tails, mended) = state.end(index, Some(&reason), &self.tools, further);
                 if mended {
                     self.change("arguments completed");
                 }

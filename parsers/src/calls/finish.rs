@@ -29,6 +29,15 @@ impl Tail {
         Self { choice, call, index, text, first: Some((own.id.clone(), own.name.clone())) }
     }
 
+    /// As an element of the `tool_calls` of a whole message.
+    pub(super) fn whole(&self) -> serde_json::Value {
+        let mut json = self.json();
+        if let Some(call) = json.as_object_mut() {
+            call.remove("index");
+        }
+        json
+    }
+
     /// As an element of `tool_calls`.
     pub(super) fn json(&self) -> serde_json::Value {
         let (index, text) = (self.index, &self.text);
@@ -42,8 +51,15 @@ impl Tail {
 
 impl Choice {
     /// The choice has ended for this reason, or the stream has without any: what its calls still lack. Says, too,
-    /// whether that is anything that the backend did not send.
-    pub(super) fn end(&mut self, index: u64, reason: Option<&str>, tools: &ToolSet) -> (Vec<Tail>, bool) {
+    /// whether that is anything that the backend did not send. `made_id`: of a further call that stood in the arguments of another;
+    /// none where the client wants no further ones.
+    pub(super) fn end(
+        &mut self,
+        index: u64,
+        reason: Option<&str>,
+        tools: &ToolSet,
+        made_id: Option<&dyn Fn(usize) -> String>,
+    ) -> (Vec<Tail>, bool) {
         let well = reason
             .is_some_and(|reason| matches!(reason, "stop" | "tool_calls" | "function_call" | "eos_token"));
         let last = self.calls.iter().rposition(|call| !call.from_text);
@@ -64,6 +80,15 @@ impl Choice {
                 tails.push(Tail::first(index, number, self));
             } else if !text.is_empty() {
                 tails.push(Tail { choice: index, call: number, index: call.index, text, first: None });
+            }
+            let further = self.calls[number].arguments.further();
+            for (json, made_id) in further.iter().filter_map(|json| Some((json, made_id?))) {
+                let name = self.calls[number].name.clone();
+                let own = self.begin(None, made_id);
+                let call = &mut self.calls[own];
+                call.unsent = call.arguments.push(json, tools.tool(&name));
+                call.name = name;
+                tails.push(Tail::first(index, own, self));
             }
         }
         (tails, mended)

@@ -50,6 +50,36 @@ pub(super) fn is_markup(text: &str) -> bool {
     rest.is_empty()
 }
 
+/// The objects behind the one that ends at `first`, as servers write two calls of a tool under one index: each is a call's arguments
+/// if every one of them, the first too, has all that the tool requires and nothing that it does not know. One that says the same as
+/// the one before it was said twice.
+pub(super) fn further(text: &str, first: usize, tool: Option<&Tool>) -> Option<Vec<String>> {
+    let tool = tool?;
+    let fits = |object: &serde_json::Map<String, serde_json::Value>| {
+        tool.required().all(|key| object.contains_key(key))
+            && object.keys().all(|key| tool.has_parameter(key))
+    };
+    let mut last: serde_json::Map<_, _> = serde_json::from_str(&text[..first]).ok().filter(fits)?;
+    let (mut rest, mut further) = (&text[first..], Vec::new());
+    loop {
+        rest = rest.trim_start_matches(|c: char| c.is_ascii_whitespace() || matches!(c, ',' | ';'));
+        if rest.is_empty() {
+            return Some(further);
+        }
+        let mut objects = serde_json::Deserializer::from_str(rest).into_iter();
+        let object = objects.next()?.ok().filter(fits)?;
+        let (own, behind) = rest.split_at(objects.byte_offset());
+        if object != last {
+            // Nothing before something may only hold its place.
+            if object.is_empty() || last.is_empty() {
+                return None;
+            }
+            further.push(own.to_owned());
+        }
+        (last, rest) = (object, behind);
+    }
+}
+
 /// Arguments that are an object after repair; one that is in a JSON string is taken out, once.
 pub(super) fn read_whole(text: &str, complete: bool) -> Option<String> {
     let repaired = repair_object(text, complete)?.json;

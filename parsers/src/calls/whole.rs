@@ -70,7 +70,12 @@ impl ChunkNormaliser {
             let text = call.arguments.push(&entry.arguments, tools.tool(&call.name));
             begun.push((number, entry, text));
         }
-        let (tails, _) = state.end(index, Some(reason), &tools);
+        let made = |number| made_id(&self.seed, index, number);
+        let further: Option<&dyn Fn(usize) -> String> = (!self.first_only).then_some(&made);
+        let (tails, _) = state.end(index, Some(reason), &tools, further);
+        for tail in tails.iter().filter(|tail| begun.iter().all(|(number, ..)| *number != tail.call)) {
+            edits.push(list, tail.whole().to_string());
+        }
         for (number, entry, mut text) in begun {
             text.extend(tails.iter().filter(|tail| tail.call == number).map(|tail| tail.text.as_str()));
             let call = &state.calls[number];

@@ -2,6 +2,7 @@
 //!
 //! Read once per request. Whatever cannot be read counts as absent: refusing requests is not this module's business.
 
+use crate::api::Allowed;
 use crate::chunk::Dialect;
 use crate::json::{Kind, Value};
 use crate::request::ChatRequest;
@@ -87,6 +88,11 @@ impl Options {
     fn read(tools: ToolSet, request: Value<'_>) -> Self {
         let format = request.get("response_format").and_then(|format| format.get("type").or(Some(format)));
         let format = format.and_then(Value::as_str);
+        // What may not be called is as good as not declared.
+        let tools = match request.get("tool_choice").and_then(Allowed::of) {
+            Some(allowed) => tools.restricted(|name| allowed.allows(name)),
+            None => tools,
+        };
         Self {
             tools,
             tool_choice: request.get("tool_choice").map(ToolChoice::read).unwrap_or_default(),
@@ -103,6 +109,9 @@ impl Options {
 
 impl ToolChoice {
     fn read(value: Value<'_>) -> Self {
+        if let Some(allowed) = Allowed::of(value) {
+            return if allowed.required { Self::Required } else { Self::Auto };
+        }
         if value.kind() == Kind::Object {
             let tool = value.get("function").unwrap_or(value);
             return match tool.get("name").and_then(Value::as_str) {

@@ -52,7 +52,7 @@ pub(super) fn corrected(
 
 /// The same with so many output tokens.
 pub(super) fn longer(request: &ChatRequest, tokens: u64, edits: &mut Edits) {
-    set_output(request, tokens, |limit| limit < tokens, edits);
+    set_output(request, tokens, edits);
 }
 
 /// The answer goes on behind this text, for so many tokens at the most. `raw`: it stands in the midst of markup, so all that
@@ -80,7 +80,7 @@ pub(super) fn continued(
 /// The answer ends after so many tokens.
 pub(super) fn limited(request: &ChatRequest, tokens: Option<u64>, edits: &mut Edits) {
     if let Some(tokens) = tokens {
-        set_output(request, tokens, |_| true, edits);
+        set_output(request, tokens, edits);
     }
 }
 

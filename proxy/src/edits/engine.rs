@@ -30,6 +30,19 @@ pub(super) fn name_limit(
     }
 }
 
+/// Two limits that differ: vLLM reads `max_completion_tokens`, others `max_tokens` first, and what was judged is the former. So both
+/// say that.
+pub(super) fn one_limit(request: &ChatRequest, changes: &mut Changes) {
+    let root = request.root();
+    let has = |name: &str| root.get(name).is_some_and(|limit| limit.as_u64().is_some());
+    if let Some(limit) = request.output_limit().filter(|_| has("max_tokens") && has("max_completion_tokens"))
+    {
+        changes.make(format!("max_tokens sent as {limit}, as max_completion_tokens says"), |edits| {
+            super::set_output(request, limit, edits);
+        });
+    }
+}
+
 /// vLLM refuses no tools at all (open-webui#26655), and options of a stream that is none (BerriAI/litellm#29431).
 pub(super) fn without_the_meaningless(request: &ChatRequest, stream: bool, changes: &mut Changes) {
     let root = request.root();
@@ -119,6 +132,20 @@ mod tests {
         let both = json!({ "max_tokens": 5, "max_completion_tokens": 9000 });
         assert_eq!(sent(both, "max_tokens"), json!({ "max_tokens": 9000 }));
         assert_eq!(sent(json!({ "messages": [] }), "max_tokens"), json!({ "messages": [] }));
+    }
+
+    #[test]
+    fn two_limits_that_differ_say_the_same() {
+        let both = |older: u64, newer: u64| json!({ "max_tokens": older, "max_completion_tokens": newer });
+        assert_eq!(changed(&both(5, 9000), one_limit), both(9000, 9000));
+        assert_eq!(changed(&both(9000, 5), one_limit), both(5, 5));
+        for body in [
+            both(7, 7),
+            json!({ "max_tokens": 5 }),
+            json!({ "max_tokens": 5, "max_completion_tokens": null }),
+        ] {
+            assert_eq!(changed(&body, one_limit), body);
+        }
     }
 
     #[test]

@@ -87,6 +87,9 @@ pub(crate) fn allows(rule: Rule, client: &Client, backend: &Backend) -> bool {
 fn base(call: &Call, client: &Client, config: &Config, is_on: impl Fn(RequestRule) -> bool) -> Changes {
     let mut changes = Changes::default();
     let Some(request) = &call.request else { return changes };
+    if call.only_allowed {
+        changes.named.push("tools that tool_choice does not allow left out".to_owned());
+    }
     if config.repair.history && call.endpoint.dialect == Some(Dialect::Chat) && is_on(RequestRule::History) {
         let mended = history::mend(request);
         for note in mended.notes {
@@ -181,6 +184,8 @@ pub(crate) fn write(
         }
         if is_on(RequestRule::OutputName) || backend.config.output_limit.is_some() {
             engine::name_limit(request, limit, choice.output().or(request.output_limit()), &mut changes);
+        } else if is_on(RequestRule::OneLimit) && choice.output().is_none() {
+            engine::one_limit(request, &mut changes);
         }
         for need in &needs {
             changes.make(need.done(), |edits| needs::meet(request, *need, edits));
@@ -245,8 +250,7 @@ fn arranged(call: &Call, needs: &[Need], mut written: Written) -> Written {
 
 fn carry_out(rule: Rule, request: &ChatRequest, limit: &str, edits: &mut Edits) {
     match rule {
-        Rule::LimitOutput(tokens) => set_output(request, tokens, |limit| limit > tokens, edits),
-        Rule::RaiseOutput(tokens) => set_output(request, tokens, |limit| limit < tokens, edits),
+        Rule::LimitOutput(tokens) | Rule::RaiseOutput(tokens) => set_output(request, tokens, edits),
         Rule::SetOutput(tokens) => edits.set(request.root(), limit, tokens.to_string()),
         Rule::ReplaceImages => {
             for image in request.messages().flat_map(|message| message.images()) {
@@ -305,10 +309,10 @@ fn demanded(request: &ChatRequest, dialect: Dialect) -> Option<Option<String>> {
     }
 }
 
-/// Under whichever names the client has set a limit.
-pub(crate) fn set_output(request: &ChatRequest, tokens: u64, goes: impl Fn(u64) -> bool, edits: &mut Edits) {
+/// Under all names under which the client has set a limit: engines differ in which of them they read.
+pub(crate) fn set_output(request: &ChatRequest, tokens: u64, edits: &mut Edits) {
     for member in ["max_tokens", "max_completion_tokens", "max_output_tokens"] {
-        if request.root().get(member).and_then(|limit| limit.as_u64()).is_some_and(&goes) {
+        if request.root().get(member).is_some_and(|limit| limit.as_u64().is_some_and(|own| own != tokens)) {
             edits.set(request.root(), member, tokens.to_string());
         }
     }

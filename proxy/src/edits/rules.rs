@@ -30,6 +30,8 @@ pub(crate) enum RequestRule {
     RoomToThink,
     /// The limit goes under the one name that the engine reads.
     OutputName,
+    /// Two limits that differ are sent as the one that counts.
+    OneLimit,
     /// Members without a meaning are left out: no tools at all, options of a stream that is none.
     EmptyMembers,
     /// Tools that are no functions are left out.
@@ -48,7 +50,7 @@ pub(crate) enum RequestRule {
 
 impl RequestRule {
     /// All of them.
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::History,
         Self::VolatileLines,
         Self::Pictures,
@@ -56,6 +58,7 @@ impl RequestRule {
         Self::RaiseOutput,
         Self::RoomToThink,
         Self::OutputName,
+        Self::OneLimit,
         Self::EmptyMembers,
         Self::OtherTools,
         Self::NamedChoice,
@@ -75,6 +78,7 @@ impl RequestRule {
             Self::RaiseOutput => "raise-output",
             Self::RoomToThink => "room-to-think",
             Self::OutputName => "output-name",
+            Self::OneLimit => "one-limit",
             Self::EmptyMembers => "empty-members",
             Self::OtherTools => "other-tools",
             Self::NamedChoice => "named-choice",
@@ -103,6 +107,9 @@ impl RequestRule {
                 "a limit that leaves no room to answer is raised, where the model thinks: agents, or thinking_output"
             }
             Self::OutputName => "the limit goes under the one name that is read: Ollama, or output_limit",
+            Self::OneLimit => {
+                "max_tokens is sent as max_completion_tokens says, if both are there and differ"
+            }
             Self::EmptyMembers => "tools = [] and options of a stream that is none are left out: vLLM",
             Self::OtherTools => "tools that are no functions are left out: vLLM, llama.cpp",
             Self::NamedChoice => "a named tool is required by leaving out the others: llama.cpp",
