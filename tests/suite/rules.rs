@@ -116,7 +116,7 @@ async fn two_limits_that_differ_are_sent_as_the_one_that_is_judged() {
         let (sent, heard) = sent(&wide, more).await;
         let limit = sent["max_completion_tokens"].as_u64().expect("a limit");
         assert!(limit < 30_000 && sent["max_tokens"] == limit, "{sent}");
-        assert!(heard.contains("output limited to"), "{heard}");
+        assert!(heard.contains("output cut to"), "{heard}");
     }
     let off = world("engine = \"sglang\"\nwindow = 30000\nrules_off = [\"one-limit\"]", "");
     let (sent, heard) = sent(&off, json!({ "max_tokens": 64, "max_completion_tokens": 900 })).await;
