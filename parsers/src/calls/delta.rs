@@ -65,7 +65,7 @@ impl ChunkNormaliser {
                 self.change("second finish reason left out");
             } else if let Some(reason) = reason {
                 state.ended = true;
-                let made_id = |number| made_id(&self.seed, index, number);
+                let made_id = |number| made_id(self.prefix, &self.seed, index, number);
                 let further: Option<&dyn Fn(usize) -> String> = (!self.first_only).then_some(&made_id);
                 let (tails, mended) = state.end(index, Some(&reason), &self.tools, further);
                 if mended {

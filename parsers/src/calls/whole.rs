@@ -70,7 +70,7 @@ impl ChunkNormaliser {
             let text = call.arguments.push(&entry.arguments, tools.tool(&call.name));
             begun.push((number, entry, text));
         }
-        let made = |number| made_id(&self.seed, index, number);
+        let made = |number| made_id(self.prefix, &self.seed, index, number);
         let further: Option<&dyn Fn(usize) -> String> = (!self.first_only).then_some(&made);
         let (tails, _) = state.end(index, Some(reason), &tools, further);
         for tail in tails.iter().filter(|tail| begun.iter().all(|(number, ..)| *number != tail.call)) {
