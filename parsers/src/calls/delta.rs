@@ -45,11 +45,7 @@ impl ChunkNormaliser {
             let mut said = Vec::new();
             if chunk.get("tool_calls_ended").is_some() {
                 // The answer goes on behind them, so none of them was cut.
-                let (tails, mended) = state.end(index, Some("tool_calls"), &self.tools);
-                if mended {
-                    self.change("arguments completed");
-                }
-                apart.extend(tails);
+                apart.extend(self.ended(&mut state, index, "tool_calls"));
             }
             if let (Some(delta), Some(list)) = (delta, list) {
                 said = self.delta(&mut state, index, list, &mut edits, &mut apart);
@@ -65,13 +61,7 @@ impl ChunkNormaliser {
                 self.change("second finish reason left out");
             } else if let Some(reason) = reason {
                 state.ended = true;
-                let made_id = |number| made_id(self.prefix, &self.seed, index, number);
-                let further: Option<&dyn Fn(usize) -> String> = (!self.first_only).then_some(&made_id);
-                let (tails, mended) = state.end(index, Some(&reason), &self.tools, further);
-                if mended {
-                    self.change("arguments completed");
-                }
-                for tail in tails {
+                for tail in self.ended(&mut state, index, &reason) {
                     match (said.iter().find(|said| said.call == tail.call), list) {
                         (Some(said), _) => {
                             said.write(&state.calls[tail.call], &tail.text, &mut edits);
@@ -90,6 +80,17 @@ impl ChunkNormaliser {
             self.waiting.push(finish::tail_frame(chunk, json, &apart));
         }
         self.waiting.push(write(chunk, json, &edits));
+    }
+
+    /// A choice's calls have ended for this reason: what they still lack.
+    fn ended(&mut self, state: &mut Choice, index: u64, reason: &str) -> Vec<Tail> {
+        let made_id = |number| made_id(self.prefix, &self.seed, index, number);
+        let further: Option<&dyn Fn(usize) -> String> = (!self.first_only).then_some(&made_id);
+        let (tails, mended) = state.end(index, Some(reason), &self.tools, further);
+        if mended {
+            self.change("arguments completed");
+        }
+        tails
     }
 
     /// The calls of one delta, each once.
