@@ -104,7 +104,7 @@ impl From<RenderError> for CountError {
     fn from(error: RenderError) -> Self {
         match error {
             RenderError::Raised(message) => Self::Raised(message),
-            RenderError::Failed(reason) => Self::Failed(reason),
+            RenderError::Failed(reason) | RenderError::Exhausted(reason) => Self::Failed(reason),
         }
     }
 }

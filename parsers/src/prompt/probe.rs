@@ -86,7 +86,7 @@ fn render(template: &Template, messages: Json, more: Json) -> Option<String> {
     if let Json::Object(more) = more {
         context.extend(more);
     }
-    template.render(to_value(&context), 1024).ok().map(|rendered| rendered.text)
+    template.render_small(to_value(&context)).ok().map(|rendered| rendered.text)
 }
 
 fn takes_object_arguments(template: &Template) -> bool {

@@ -15,7 +15,7 @@ use crate::prompt::normalise::Normalisation;
 /// Bytes that a render may make per step of fuel that it was given.
 const BYTES_PER_STEP: u64 = 16;
 /// What an element of a list or a mapping is charged, in bytes.
-const PER_ELEMENT: u64 = 16;
+pub(super) const PER_ELEMENT: u64 = 16;
 
 /// How deep lists and mappings may be: a request's 127 levels, and some that a template puts around them.
 const MAX_DEPTH: usize = 160;
@@ -67,12 +67,44 @@ impl Budget {
     }
 }
 
-/// What copying `value` would make.
+/// What copying `value`, or walking through it once, looks at.
 pub(super) fn weight(value: &Value) -> u64 {
-    match value.as_str() {
-        Some(text) => text.len() as u64,
-        None => value.len().map_or(0, |elements| (elements as u64).saturating_mul(PER_ELEMENT)),
+    if let Some(text) = value.as_str() {
+        return text.len() as u64;
     }
+    let elements = match (value.len(), value.kind()) {
+        (Some(elements), _) => elements,
+        // A range.
+        (None, ValueKind::Iterable) => value.try_iter().map_or(0, |items| items.size_hint().0),
+        _ => 0,
+    };
+    (elements as u64).saturating_mul(PER_ELEMENT)
+}
+
+/// What making a value of each element looks at: the elements of a text are its letters.
+pub(super) fn walk(value: &Value) -> u64 {
+    weight(value).saturating_mul(if value.kind() == ValueKind::String { PER_ELEMENT } else { 1 })
+}
+
+/// Charges for all that a value holds, a text as often as it stands there. Gives what it was.
+pub(super) fn charge_all(budget: &Budget, value: &Value) -> Result<u64, Error> {
+    let mut all = weight(value);
+    budget.charge(all)?;
+    match value.kind() {
+        ValueKind::Seq | ValueKind::Iterable => {
+            for item in value.try_iter()? {
+                all = all.saturating_add(charge_all(budget, &item)?);
+            }
+        }
+        ValueKind::Map => {
+            for key in value.try_iter()? {
+                all = all.saturating_add(charge_all(budget, &key)?);
+                all = all.saturating_add(charge_all(budget, &value.get_item(&key)?)?);
+            }
+        }
+        _ => {}
+    }
+    Ok(all)
 }
 
 /// Charges for a copy of `value` and gives it back.

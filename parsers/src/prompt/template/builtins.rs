@@ -7,10 +7,10 @@ use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior, Value, filters};
 
 use super::budget::{self, Budget};
-use super::expressions::{DIVISOR, EACH, HELD, JOINED, KEPT, LAZY, NESTED, READ, SLICED, TIMES};
-use super::operators::{self, ADDED, COMPARED, ITEM, MEMBER, REMAINDER, WITHIN};
-use super::strings;
+use super::expressions::{ALL, AT, DIVISOR, EACH, HELD, JOINED, KEPT, LAZY, NESTED, READ, SLICED, TIMES};
+use super::operators::{self, ADDED, COMPARED, ITEM, MEMBER, REMAINDER, SAME, WITHIN};
 use super::text::{JsonStyle, Text};
+use super::{strings, weighed};
 use crate::prompt::normalise::Normalisation;
 
 /// Marks the message of a template's own `raise_exception`.
@@ -42,6 +42,7 @@ pub(super) fn environment(dialect: Normalisation) -> Environment<'static> {
     }
     env.remove_global("debug");
     add_functions(&mut env, dialect);
+    weighed::add(&mut env, dialect);
     add_filters(&mut env, dialect);
     env.add_test("iterable", |value: &Value| {
         !matches!(value.kind(), ValueKind::None | ValueKind::Bool | ValueKind::Number)
@@ -67,43 +68,25 @@ fn add_pythons_own(env: &mut Environment<'static>) {
     env.add_function(ITEM, operators::item);
     // To Python true is 1.
     env.add_test("number", |value: &Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool));
-    let checked = |value: &Value, attribute: Option<&str>| {
-        let items = value.try_iter()?.map(|item| match attribute {
-            Some(name) => item.get_attr(name),
-            None => Ok(item),
-        });
-        operators::check_order(&items.collect::<Result<Vec<_>, _>>()?)
-    };
-    env.add_filter("sort", move |state: &State, value: Value, options: Kwargs| {
-        checked(&value, options.get("attribute")?)?;
-        filters::sort(state, value, options)
-    });
-    for (name, choose) in
-        [("min", filters::min as fn(&State, Value) -> Result<Value, Error>), ("max", filters::max)]
-    {
-        env.add_filter(name, move |state: &State, value: Value| {
-            checked(&value, None)?;
-            choose(state, value)
-        });
-    }
     env.add_filter("list", |state: &State, value: Value| match value.kind() {
         ValueKind::None => Err(Error::new(ErrorKind::InvalidOperation, "none cannot be walked through")),
-        _ => filters::list(state, value),
+        _ => Budget::of(state).charge(budget::walk(&value)).and(filters::list(state, value)),
     });
-    env.add_filter("capitalize", |value: &str| match value.is_ascii() {
-        true => Ok(strings::capitalized(value)),
+    env.add_filter("capitalize", |state: &State, value: &str| match value.is_ascii() {
+        true => Budget::of(state).charge(value.len() as u64).map(|()| strings::capitalized(value)),
         false => Err(Error::new(
             ErrorKind::InvalidOperation,
             "letters beyond ASCII are written by Python's own tables",
         )),
     });
-    env.add_filter("int", |value: &Value| match (value.kind(), value.as_str()) {
+    env.add_filter("int", |state: &State, value: &Value| match (value.kind(), value.as_str()) {
         (ValueKind::Number, _) if value.is_integer() => Ok(value.clone()),
         (ValueKind::Bool, _) => Ok(Value::from(i64::from(value.is_true()))),
-        (_, Some(text)) if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => text
-            .parse::<i64>()
-            .map(Value::from)
-            .map_err(|e| Error::new(ErrorKind::InvalidOperation, e.to_string())),
+        (_, Some(text)) if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Budget::of(state).charge(text.len() as u64)?;
+            let number = text.parse::<i64>().map(Value::from);
+            number.map_err(|e| Error::new(ErrorKind::InvalidOperation, e.to_string()))
+        }
         _ => Err(Error::new(ErrorKind::InvalidOperation, "only plain whole numbers are read")),
     });
     // Engines have no such filter in Python.
@@ -118,9 +101,11 @@ fn add_functions(env: &mut Environment<'static>, dialect: Normalisation) {
     env.add_function(LAZY, |_: Value| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::BadSerialization, "a generator cannot be written as json"))
     });
-    env.add_function(EACH, |value: Value| match value.is_none() {
-        true => Err(Error::new(ErrorKind::InvalidOperation, "none cannot be walked through")),
-        false => Ok(value),
+    env.add_function(EACH, |state: &State, value: Value| match value.kind() {
+        ValueKind::None => Err(Error::new(ErrorKind::InvalidOperation, "none cannot be walked through")),
+        // Its letters are counted first.
+        ValueKind::String => budget::held(state, value),
+        _ => Ok(value),
     });
     env.add_function(JOINED, move |state: &State, left: &Value, right: &Value| {
         budget::joined(dialect, state, left, right)
@@ -128,7 +113,18 @@ fn add_functions(env: &mut Environment<'static>, dialect: Normalisation) {
     env.add_function(TIMES, budget::times);
     env.add_function(SLICED, budget::sliced);
     env.add_function(DIVISOR, budget::divisor);
-    env.add_function("raise_exception", |message: String| -> Result<Value, Error> {
+    env.add_function(SAME, operators::same);
+    env.add_function(AT, |state: &State, base: Value, key: &Value| {
+        operators::charge_item(state, &base, key)?;
+        // Of what is not there nothing is there.
+        if base.is_undefined() { Ok(base) } else { base.get_item(key) }
+    });
+    env.add_function(ALL, |state: &State, value: Value| {
+        budget::charge_all(&Budget::of(state), &value)?;
+        Ok::<_, Error>(value)
+    });
+    env.add_function("raise_exception", |state: &State, message: &Value| -> Result<Value, Error> {
+        budget::charge_all(&Budget::of(state), message)?;
         Err(Error::new(ErrorKind::InvalidOperation, format!("{RAISED}{message}")))
     });
     // The day is not ours to know: see [`super::Rendered::dated`].
@@ -171,7 +167,9 @@ fn add_filters(env: &mut Environment<'static>, dialect: Normalisation) {
         "tojson",
         move |state: &State, value: &Value, ascii: Option<bool>, indent: Width, options: Kwargs| {
             let indent = indent.or(options.get("indent")?);
-            let separators: Option<Vec<String>> = options.get("separators")?;
+            let separators: Option<Vec<Value>> = options.get("separators")?;
+            let separators: Option<Vec<String>> = separators
+                .and_then(|pair| pair.iter().map(|text| text.as_str().map(str::to_owned)).collect());
             let [between, colon] = separators
                 .and_then(|pair| <[String; 2]>::try_from(pair).ok())
                 .unwrap_or_else(|| [if indent.is_some() { "," } else { ", " }.into(), ": ".into()]);
@@ -209,6 +207,7 @@ fn add_filters(env: &mut Environment<'static>, dialect: Normalisation) {
         });
     }
     env.add_filter("trim", move |state: &State, value: &Value, chars: Option<&str>| {
+        Budget::of(state).charge(budget::weight(value) + chars.map_or(0, str::len) as u64)?;
         let text = match (value.as_str(), dialect) {
             (Some(text), _) => return Ok(Some(strings::strip(dialect, text, chars, true, true).to_owned())),
             (None, Normalisation::LlamaCpp) => return Ok(None),
@@ -229,16 +228,17 @@ fn add_filters(env: &mut Environment<'static>, dialect: Normalisation) {
             Ok::<_, Error>(change(&text.finish()))
         });
     }
-    env.add_filter("items", |value: &Value| match value.is_undefined() {
+    env.add_filter("items", |state: &State, value: &Value| match value.is_undefined() {
         true => Ok(Value::from(Vec::<Value>::new())),
-        false => filters::items(value),
+        false => Budget::of(state).charge(budget::weight(value)).and(filters::items(value)),
     });
     env.add_filter("split", move |state: &State, value: &str, by: Option<&str>, most: Option<i64>| {
         strings::split(dialect, state, value, by, most, false)
     });
-    env.add_filter("replace", |state: &State, value: &Value, from: &str, to: &str| {
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        strings::replace(state, &text, from, to, None)
+    env.add_filter("replace", move |state: &State, value: &Value, from: &str, to: &str| {
+        let mut text = Text::new(dialect, Budget::of(state));
+        text.put_value(value)?;
+        strings::replace(state, &text.finish(), from, to, None)
     });
     env.add_filter(
         "indent",

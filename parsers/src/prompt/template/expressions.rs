@@ -5,14 +5,19 @@ use std::fmt::Write;
 use minijinja::machinery::ast::{BinOpKind, CallArg, CompareOpKind, Expr, UnaryOpKind};
 use minijinja::value::ValueKind;
 
-use super::operators::{self, ADDED, COMPARED, ITEM, MEMBER, REMAINDER, WITHIN};
+use super::operators::{self, ADDED, COMPARED, ITEM, MEMBER, REMAINDER, SAME, WITHIN};
 use super::printer::{Printed, Printer};
+use super::shapes::{CHARGE, is_cheap, is_number, is_plain_key, is_positive, is_whole};
 use crate::prompt::normalise::Normalisation;
 
 /// Charges for a value that is about to be copied, and gives it back.
 pub(super) const HELD: &str = "__held";
 /// Charges for a text that is about to be looked through, and gives it back.
 pub(super) const READ: &str = "__read";
+/// Charges for all that a value holds, and gives it back.
+pub(super) const ALL: &str = "__all";
+/// `a[key]` in llama.cpp
+pub(super) const AT: &str = "__at";
 /// Checks what is put into a list or a mapping, and gives it back.
 pub(super) const NESTED: &str = "__nested";
 /// Checks what a namespace is given to keep, and gives it back.
@@ -30,14 +35,8 @@ pub(super) const SLICED: &str = "__sliced";
 /// `a / b`, `a // b`, `a % b`: gives back `b`.
 pub(super) const DIVISOR: &str = "__divisor";
 
-/// The longest text of the template's own that is compared without being charged for, in bytes.
-const SHORT: usize = 64;
-
 /// Filters that do not copy the list that they are given.
 const COPY_NOTHING: [&str; 4] = ["first", "last", "default", "d"];
-/// Filters that charge for what they look through themselves. Templates ask for the length of all messages at each message.
-const CHARGE: [&str; 2] = ["length", "count"];
-
 /// Filters that give a generator in Python.
 pub(super) const LAZY_IN_PYTHON: [&str; 7] =
     ["map", "select", "reject", "selectattr", "rejectattr", "unique", "items"];
@@ -85,9 +84,9 @@ impl Printer<'_> {
                         CompareOpKind::In => " in ",
                         CompareOpKind::NotIn => " not in ",
                     });
-                    match is_short(&step.expr) {
+                    match is_cheap(&step.expr) {
                         true => self.expression(&step.expr)?,
-                        false => self.held(&step.expr)?,
+                        false => self.function(ALL, [&step.expr])?,
                     }
                 }
                 self.put(")");
@@ -138,8 +137,8 @@ impl Printer<'_> {
                 self.put(get.name);
                 Ok(())
             }
-            Expr::GetItem(get) if self.is_python() && !is_plain_key(&get.subscript_expr) => {
-                self.function(ITEM, [&get.expr, &get.subscript_expr])
+            Expr::GetItem(get) if !is_plain_key(&get.subscript_expr) => {
+                self.function(if self.is_python() { ITEM } else { AT }, [&get.expr, &get.subscript_expr])
             }
             Expr::GetItem(get) => {
                 self.expression(&get.expr)?;
@@ -159,7 +158,10 @@ impl Printer<'_> {
                 self.put("{");
                 let pairs: Vec<_> = map.keys.iter().zip(&map.values).collect();
                 self.separated(&pairs, |own, (key, value)| {
-                    own.expression(key)?;
+                    match key {
+                        Expr::Const(_) => own.expression(key)?,
+                        _ => own.function(READ, [key])?,
+                    }
                     own.put(": ");
                     own.nested(value)
                 })?;
@@ -201,25 +203,37 @@ impl Printer<'_> {
             {
                 return self.comparison(op, left, right);
             }
-            BinOpKind::Add => (" + ", true),
-            BinOpKind::In => (" in ", true),
-            BinOpKind::Eq => (" == ", false),
-            BinOpKind::Ne => (" != ", false),
-            BinOpKind::Lt => (" < ", false),
-            BinOpKind::Lte => (" <= ", false),
-            BinOpKind::Gt => (" > ", false),
-            BinOpKind::Gte => (" >= ", false),
-            BinOpKind::ScAnd => (" and ", false),
-            BinOpKind::ScOr => (" or ", false),
-            BinOpKind::Sub => (" - ", false),
-            BinOpKind::Div => (" / ", false),
-            BinOpKind::FloorDiv => (" // ", false),
-            BinOpKind::Rem => (" % ", false),
-            BinOpKind::Pow => (" ** ", false),
+            BinOpKind::Eq if !is_cheap(left) && !is_cheap(right) => {
+                return self.function(SAME, [left, right]);
+            }
+            BinOpKind::Ne if !is_cheap(left) && !is_cheap(right) => {
+                self.put("(not ");
+                self.function(SAME, [left, right])?;
+                self.put(")");
+                return Ok(());
+            }
+            BinOpKind::Add => (" + ", Some(HELD)),
+            BinOpKind::In => (" in ", Some(ALL)),
+            BinOpKind::Eq => (" == ", None),
+            BinOpKind::Ne => (" != ", None),
+            BinOpKind::Lt => (" < ", Some(ALL)),
+            BinOpKind::Lte => (" <= ", Some(ALL)),
+            BinOpKind::Gt => (" > ", Some(ALL)),
+            BinOpKind::Gte => (" >= ", Some(ALL)),
+            BinOpKind::ScAnd => (" and ", None),
+            BinOpKind::ScOr => (" or ", None),
+            BinOpKind::Sub => (" - ", None),
+            BinOpKind::Div => (" / ", None),
+            BinOpKind::FloorDiv => (" // ", None),
+            BinOpKind::Rem => (" % ", None),
+            BinOpKind::Pow => (" ** ", None),
         };
-        // What is added to a number is a number.
-        let weighed = weighed && !is_number(left) && !is_number(right);
-        let operand = if weighed { Self::held } else { Self::expression };
+        // What is added to a number is a number, and what is compared with one too.
+        let weighed = weighed.filter(|_| !is_number(left) && !is_number(right));
+        let operand = |own: &mut Self, side: &Expr<'_>| match weighed {
+            Some(function) => own.weighed(function, side),
+            None => own.expression(side),
+        };
         self.put("(");
         operand(self, left)?;
         self.put(sign);
@@ -324,11 +338,11 @@ impl Printer<'_> {
             }
             CallArg::PosSplat(value) => {
                 own.put("*");
-                own.expression(value)
+                own.held(value)
             }
             CallArg::KwargSplat(value) => {
                 own.put("**");
-                own.expression(value)
+                own.held(value)
             }
         })?;
         self.put(")");
@@ -336,12 +350,16 @@ impl Printer<'_> {
     }
 
     fn held(&mut self, expression: &Expr<'_>) -> Printed {
+        self.weighed(HELD, expression)
+    }
+
+    fn weighed(&mut self, function: &str, expression: &Expr<'_>) -> Printed {
         match expression {
             // Constants are as long as the template, which is bounded; numbers have no size.
             Expr::Const(constant) if constant.value.kind() != ValueKind::String => {
                 self.expression(expression)
             }
-            _ => self.function(HELD, [expression]),
+            _ => self.function(function, [expression]),
         }
     }
 
@@ -359,41 +377,4 @@ impl Printer<'_> {
         self.put(")");
         Ok(())
     }
-}
-
-fn is_positive(expression: &Expr<'_>) -> bool {
-    matches!(expression, Expr::Const(constant) if constant.value.as_i64().is_some_and(|number| number > 0))
-}
-
-/// What costs no more to compare than a step does: roles.
-fn is_short(expression: &Expr<'_>) -> bool {
-    matches!(expression, Expr::Const(constant) if constant.value.as_str().is_some_and(|text| text.len() <= SHORT))
-}
-
-/// Whether it is surely a whole number.
-fn is_whole(expression: &Expr<'_>) -> bool {
-    match expression {
-        Expr::Const(constant) => constant.value.is_integer(),
-        Expr::Filter(filter) => CHARGE.contains(&filter.name),
-        Expr::GetAttr(get) => {
-            matches!(&get.expr, Expr::Var(var) if var.id == "loop")
-                && ["index", "index0", "length", "revindex", "revindex0"].contains(&get.name)
-        }
-        Expr::BinOp(it) if matches!(it.op, BinOpKind::Add | BinOpKind::Sub) => {
-            is_whole(&it.left) && is_whole(&it.right)
-        }
-        _ => false,
-    }
-}
-
-/// Whether `a[key]` gives the same to Python, whatever `a` is.
-fn is_plain_key(key: &Expr<'_>) -> bool {
-    match key {
-        Expr::Const(constant) => !constant.value.as_str().is_some_and(operators::is_method),
-        key => is_whole(key),
-    }
-}
-
-fn is_number(expression: &Expr<'_>) -> bool {
-    matches!(expression, Expr::Const(constant) if constant.value.kind() == ValueKind::Number)
 }

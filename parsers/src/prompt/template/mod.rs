@@ -14,12 +14,15 @@ mod printable;
 mod printer;
 mod proven;
 mod rounds;
+mod shapes;
 mod strings;
 mod text;
 mod walk;
+mod weighed;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ahash::AHashMap;
 use minijinja::value::{Object, ObjectRepr};
@@ -31,6 +34,8 @@ use crate::prompt::normalise::{Normalisation, llama_cpp};
 
 /// Steps that any render may take.
 const BASE_FUEL: u64 = 1_000_000;
+/// Steps that a render of one of our own small conversations may take.
+const SMALL_FUEL: u64 = 100_000;
 /// Further steps per byte of the request. A message of 40 bytes takes about 200 steps.
 const FUEL_PER_BYTE: u64 = 8;
 /// The name under which the only template is kept.
@@ -45,6 +50,8 @@ pub(super) struct Template {
     wants_lists: bool,
     unsure: bool,
     has_rounds: bool,
+    /// It has spent all that a small conversation may take: nobody need try it any further.
+    is_greedy: AtomicBool,
 }
 
 /// What a render gave.
@@ -61,8 +68,10 @@ pub(super) struct Rendered {
 pub(super) enum RenderError {
     /// The template refused the request in its own words, as it would in the engine.
     Raised(String),
-    /// The template failed, or went beyond its bounds.
+    /// The template failed.
     Failed(String),
+    /// It went beyond its bounds.
+    Exhausted(String),
 }
 
 impl Template {
@@ -80,6 +89,7 @@ impl Template {
             env,
             source: source.to_owned(),
             wants_lists,
+            is_greedy: AtomicBool::new(false),
             unsure: match dialect {
                 Normalisation::Vllm => hardened.unsure,
                 Normalisation::LlamaCpp => llama_cpp::has_handler(source),
@@ -104,7 +114,7 @@ impl Template {
 
     /// Whether it can be rendered by rounds.
     pub(super) fn has_rounds(&self) -> bool {
-        self.has_rounds
+        self.has_rounds && !self.is_greedy.load(Ordering::Relaxed)
     }
 
     /// Renders as a whole from now on.
@@ -114,18 +124,31 @@ impl Template {
 
     /// Renders `context`, which was made from a request of `size` bytes.
     pub(super) fn render(&self, context: Value, size: usize) -> Result<Rendered, RenderError> {
-        self.render_as(NAME, context, size)
+        self.render_as(NAME, context, fuel(size))
+    }
+
+    /// Renders `context`, one of our own, which is small: whoever tries out a template does so many times.
+    pub(super) fn render_small(&self, context: Value) -> Result<Rendered, RenderError> {
+        if self.is_greedy.load(Ordering::Relaxed) {
+            return Err(RenderError::Exhausted(
+                "the template takes too much for a small conversation".into(),
+            ));
+        }
+        let rendered = self.render_as(NAME, context, SMALL_FUEL);
+        let is_greedy = matches!(rendered, Err(RenderError::Exhausted(_)));
+        self.is_greedy.fetch_or(is_greedy, Ordering::Relaxed);
+        rendered
     }
 
     /// Renders what stands around the rounds of the template's loops, and of these only what the context's [`Record`] does not know.
     pub(super) fn render_rounds(&self, context: Value, size: usize) -> Result<Rendered, RenderError> {
-        self.render_as(BY_ROUNDS, context, size)
+        self.render_as(BY_ROUNDS, context, fuel(size))
     }
 
-    fn render_as(&self, name: &str, context: Value, size: usize) -> Result<Rendered, RenderError> {
+    fn render_as(&self, name: &str, context: Value, fuel: u64) -> Result<Rendered, RenderError> {
         let context = Value::from_object(Variables::of(&context));
         let mut env = self.env.clone();
-        env.set_fuel(Some((size as u64).saturating_mul(FUEL_PER_BYTE).saturating_add(BASE_FUEL)));
+        env.set_fuel(Some(fuel));
         let template = env.get_template(name).map_err(|e| RenderError::Failed(e.to_string()))?;
         // The engine has panicked on a slice before; a template that makes it panic again is not to take the thread with it.
         let rendered = catch_unwind(AssertUnwindSafe(|| {
@@ -138,6 +161,11 @@ impl Template {
             Err(_) => Err(RenderError::Failed("the template engine failed on this template".into())),
         }
     }
+}
+
+/// The steps that a render of a request of `size` bytes may take.
+fn fuel(size: usize) -> u64 {
+    (size as u64).saturating_mul(FUEL_PER_BYTE).saturating_add(BASE_FUEL)
 }
 
 /// A template's variables. Every name that a template says is looked for here first, so it must be quick.
@@ -178,7 +206,7 @@ fn explain(error: &minijinja::Error) -> RenderError {
         }
         if error.kind() == ErrorKind::OutOfFuel {
             let reason = if detail.is_empty() { "the template takes too many steps" } else { detail };
-            return RenderError::Failed(reason.to_owned());
+            return RenderError::Exhausted(reason.to_owned());
         }
         cause = std::error::Error::source(error);
     }
@@ -255,8 +283,32 @@ mod tests {
             "{{ 'a' | indent(9999999999) }}",
             "{{ {'a': [[[1]]]} | tojson(indent=9999999999) }}",
             "{{ '%999999999d' | format(1) }}",
+            "{{ 2 ** 99999 }}",
+            "{% set x = 'x' * 90000 %}{% set y = 'x' * 90000 %}{% for i in range(9999) %}{{ x == y }}{% endfor %}",
+            "{% set x = 'x' * 90000 %}{% set y = 'x' * 90000 %}{% for i in range(9999) %}{{ x < y }}{% endfor %}",
+            "{% set x = 'x' * 90000 %}{% set y = 'x' * 90000 %}{% for i in range(9999) %}{{ x is eq(y) }}{% endfor %}",
+            "{% set x = 'x' * 90000 %}{% set y = 'x' * 90000 %}{% for i in range(9999) %}{{ x in [y, y] }}{% endfor %}",
+            "{% set x = 'x' * 90000 %}{% for i in range(9999) %}{% set y = {x: 1} %}{% endfor %}",
+            "{% set x = 'x' * 90000 %}{% for i in range(9999) %}{{ {'a': 1}[x] }}{{ {'a': 1}.get(x) }}{% endfor %}",
+            "{% set x = 'x' * 90000 %}{% for i in range(9999) %}{{ x[-1] }}{% endfor %}",
+            "{% set x = 'x' * 90000 %}{% for i in range(9999) %}{% for c in x %}{% break %}{% endfor %}{% endfor %}",
+            "{% set x = 'x' * 90000 %}{% for i in range(9999) %}{{ x is upper }}{% endfor %}",
+            "{% set x = 'x' * 90000 %}{% for i in range(9999) %}{% set y = x.title() %}{% endfor %}",
+            "{% set x = ['x' * 90000] * 9000 %}{{ x | unique | length }}",
+            "{% set x = ['x' * 90000] * 9000 %}{{ x | sort | length }}",
+            "{% set x = ['x' * 90000] * 9000 %}{{ x | max }}",
+            "{% set x = ['x' * 90000] * 9000 %}{{ x | replace('x', 'y') | length }}",
+            "{% set x = ['x' * 90000] * 9000 %}{{ x | map('trim') | list | length }}",
+            "{% set x = ['x' * 90000] * 9000 %}{{ x | map('length') | sum }}",
+            "{% set x = ['x' * 90000] * 9000 %}{{ x | select('equalto', 'x' * 90000) | list | length }}",
+            "{% set x = ['x' * 90000] * 9000 %}{% set y = ['x' * 90000] * 9000 %}{{ x == y }}",
+            "{% set x = range(99999) %}{% for i in range(9999) %}{{ x | unique | first }}{{ -1 in x }}{{ x[9] }}{% endfor %}",
         ] {
-            assert!(matches!(render(source), Err(RenderError::Failed(_))), "{source}");
+            let failed = render(source);
+            assert!(
+                matches!(failed, Err(RenderError::Failed(_) | RenderError::Exhausted(_))),
+                "{source}: {failed:?}"
+            );
         }
     }
 

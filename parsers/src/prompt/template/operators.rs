@@ -12,6 +12,8 @@ use super::budget::{self, Budget, is_part_of_the_render};
 
 /// `a + b`
 pub(super) const ADDED: &str = "__added";
+/// `a == b`
+pub(super) const SAME: &str = "__same";
 /// `a < b` and the like: the sign stands between.
 pub(super) const COMPARED: &str = "__compared";
 /// `a in b`
@@ -22,6 +24,9 @@ pub(super) const REMAINDER: &str = "__remainder";
 pub(super) const MEMBER: &str = "__member";
 /// `a[key]`
 pub(super) const ITEM: &str = "__item";
+
+/// So many bytes cost no more than a step does.
+const SHORT: u64 = 64;
 
 /// Methods of Python's mappings.
 const OF_MAPPINGS: [&str; 11] =
@@ -131,11 +136,40 @@ pub(super) fn added(state: &State, left: Value, right: Value) -> Result<Value, E
     }
 }
 
-pub(super) fn compared(left: &Value, sign: &str, right: &Value) -> Result<bool, Error> {
+/// Charges for a comparison: of texts, as far as they may be alike, else of all that the right side holds.
+pub(super) fn charge_comparison(state: &State, left: &Value, right: &Value) -> Result<(), Error> {
+    let is_simple = |value: &Value| {
+        !matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::Iterable | ValueKind::Plain)
+    };
+    match (left.as_str(), right.as_str()) {
+        (Some(a), Some(b)) => Budget::of(state).charge(a.len().min(b.len()) as u64),
+        _ if is_simple(left) || is_simple(right) => Ok(()),
+        _ => budget::charge_all(&Budget::of(state), right).map(|_| ()),
+    }
+}
+
+/// Charges for looking for `left` in `right`.
+pub(super) fn charge_search(state: &State, left: &Value, right: &Value) -> Result<(), Error> {
+    let budget = Budget::of(state);
+    budget.charge(left.as_str().map_or(0, str::len) as u64)?;
+    match right.kind() {
+        ValueKind::Seq | ValueKind::Iterable => budget::charge_all(&budget, right).map(|_| ()),
+        ValueKind::Map => Ok(()),
+        _ => budget.charge(budget::weight(right)),
+    }
+}
+
+pub(super) fn same(state: &State, left: &Value, right: &Value) -> Result<bool, Error> {
+    charge_comparison(state, left, right)?;
+    Ok(left == right)
+}
+
+pub(super) fn compared(state: &State, left: &Value, sign: &str, right: &Value) -> Result<bool, Error> {
     let kinds = (left.kind(), right.kind());
     if !matches!(kinds, (ValueKind::Number, ValueKind::Number) | (ValueKind::String, ValueKind::String)) {
         return Err(otherwise(format!("{} and {} cannot be compared", kinds.0, kinds.1)));
     }
+    charge_comparison(state, left, right)?;
     let order = left.cmp(right);
     Ok(match sign {
         "<" => order == Ordering::Less,
@@ -157,7 +191,7 @@ pub(super) fn within(state: &State, left: &Value, right: Value) -> Result<bool, 
         ValueKind::Undefined => return Ok(false),
         kind => return Err(otherwise(format!("nothing can be looked for in {kind}"))),
     }
-    let right = budget::held(state, right)?;
+    charge_search(state, left, &right)?;
     minijinja::tests::is_in(state, left, &right)
 }
 
@@ -185,7 +219,20 @@ pub(super) fn member(base: &Value, name: &str) -> Result<Value, Error> {
     base.get_attr(name)
 }
 
-pub(super) fn item(base: &Value, key: &Value) -> Result<Value, Error> {
+/// Charges for `base[key]`: the letters of a text and the elements of a range are counted off, a key that is a text is hashed.
+pub(super) fn charge_item(state: &State, base: &Value, key: &Value) -> Result<(), Error> {
+    let counted = match base.kind() {
+        ValueKind::String | ValueKind::Iterable => budget::weight(base),
+        _ => 0,
+    };
+    match counted + key.as_str().map_or(0, str::len) as u64 {
+        ..=SHORT => Ok(()),
+        bytes => Budget::of(state).charge(bytes),
+    }
+}
+
+pub(super) fn item(state: &State, base: &Value, key: &Value) -> Result<Value, Error> {
+    charge_item(state, base, key)?;
     let found = base.get_item(key)?;
     let hides = match (base.kind(), key.as_str()) {
         _ if !key.is_integer() && matches!(key.kind(), ValueKind::Number | ValueKind::Bool) => true,

@@ -4,17 +4,22 @@
 //! of Python's tables of letters is not mirrored here (what is upper case, a digit or a title beyond ASCII) fails, so that nothing is counted. llama.cpp's
 //! own are fewer; what it takes differently is told by the dialect. Whatever makes more than it is given is charged before it is made.
 
+use std::collections::HashSet;
+
 use minijinja::value::{Kwargs, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
 
-use super::budget::Budget;
+use super::budget::{self, Budget};
 use super::text::Text;
 use crate::prompt::normalise::Normalisation;
 
 /// Where `str.splitlines` cuts.
 const LINE_ENDS: [char; 10] =
     ['\n', '\r', '\u{b}', '\u{c}', '\u{1c}', '\u{1d}', '\u{1e}', '\u{85}', '\u{2028}', '\u{2029}'];
+
+/// So many bytes are looked through one by one.
+const FEW: usize = 32;
 
 fn wrong(reason: &'static str) -> Error {
     Error::new(ErrorKind::InvalidOperation, reason)
@@ -28,7 +33,12 @@ pub(super) fn method(
     name: &str,
     args: &[Value],
 ) -> Result<Value, Error> {
+    let budget = Budget::of(state);
+    args.iter().try_for_each(|arg| budget.charge(budget::weight(arg)))?;
     let Some(text) = value.as_str() else {
+        if matches!(name, "count" | "index") {
+            budget::charge_all(&budget, value)?;
+        }
         return pycompat::unknown_method_callback(state, value, name, args);
     };
     if let Some(result) = of_both(dialect, state, text, name, args) {
@@ -185,8 +195,10 @@ pub(super) fn strip<'a>(
     left: bool,
     right: bool,
 ) -> &'a str {
+    let many: Option<HashSet<char>> =
+        chars.filter(|chars| chars.len() > FEW).map(|chars| chars.chars().collect());
     let goes = |c: char| match (chars, dialect) {
-        (Some(chars), _) => chars.contains(c),
+        (Some(chars), _) => many.as_ref().map_or_else(|| chars.contains(c), |many| many.contains(&c)),
         (None, Normalisation::Vllm) => is_python_space(c),
         (None, Normalisation::LlamaCpp) => matches!(c, ' ' | '\t'..='\r'),
     };

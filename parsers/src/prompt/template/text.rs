@@ -106,6 +106,7 @@ impl Text {
                 false => self.put(&format!("'{text}'")),
             };
         }
+        self.budget.charge(text.len() as u64)?;
         let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
         let mut quoted = String::with_capacity(text.len() + 2);
         quoted.push(quote);
@@ -195,6 +196,7 @@ impl Text {
                     match key.as_str() {
                         Some(text) => self.put_json_string(text, style.ascii)?,
                         None if key.is_integer() || self.dialect == Normalisation::LlamaCpp => {
+                            budget::charge_all(&self.budget, key)?;
                             self.put_json_string(&key.to_string(), style.ascii)?;
                         }
                         None => {
