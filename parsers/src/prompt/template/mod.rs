@@ -293,6 +293,8 @@ mod tests {
             "{% set x = 'x' * 90000 %}{% for i in range(9999) %}{{ x[-1] }}{% endfor %}",
             "{% set x = 'x' * 90000 %}{% for i in range(9999) %}{% for c in x %}{% break %}{% endfor %}{% endfor %}",
             "{% set x = 'x' * 90000 %}{% for i in range(9999) %}{{ x is upper }}{% endfor %}",
+            "{% set x = ['x' * 90000] * 9000 %}{{ raise_exception(x) }}",
+            "{% set x = ['x' * 90000] * 9000 %}{{ x | safe | length }}{{ x | title | length }}",
             "{% set x = 'x' * 90000 %}{% for i in range(9999) %}{% set y = x.title() %}{% endfor %}",
             "{% set x = ['x' * 90000] * 9000 %}{{ x | unique | length }}",
             "{% set x = ['x' * 90000] * 9000 %}{{ x | sort | length }}",

@@ -5,7 +5,7 @@
 
 use minijinja::machinery::ast::{Expr, Stmt};
 
-use super::expressions::{EACH, KEPT};
+use super::expressions::{EACH, KEPT, READ};
 use super::inputs::{self as rounds, Input, Rounds};
 use super::rounds::{BEGIN, IS_KNOWN, KEEP, LEFT, TEXT};
 use crate::prompt::normalise::Normalisation;
@@ -84,7 +84,7 @@ impl<'a> Printer<'a> {
                 self.put(" in ");
                 match self.dialect {
                     Normalisation::Vllm => self.function(EACH, [&looping.iter])?,
-                    Normalisation::LlamaCpp => self.expression(&looping.iter)?,
+                    Normalisation::LlamaCpp => self.function(READ, [&looping.iter])?,
                 }
                 if let Some(filter) = &looping.filter_expr {
                     self.put(" if ");
