@@ -168,9 +168,7 @@ async fn by_vocabulary(
                 .counter(&counter, template)
                 .map(|counter| counter.count_chat_until(request, kind, &stop))
                 .transpose(),
-            Some(Dialect::Completions) => {
-                Ok::<_, CountError>(counter.count_completion(request).map(TokenCount::Exact))
-            }
+            Some(Dialect::Completions) => Ok::<_, CountError>(counter.count_completion(request, kind)),
             Some(Dialect::Messages | Dialect::Responses) | None => Ok(None),
         };
         let counts = asked.iter().map(|(kind, template, request)| {

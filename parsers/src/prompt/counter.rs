@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value as Json};
 
 use super::PER_IMAGE;
+use super::completion::cut;
 use super::count::TokenCount;
 use super::harmony::{self, Piece};
 use super::images::{ImageRule, images};
@@ -17,7 +18,7 @@ use super::render::{Prompt, Rendering};
 use super::stop::Stop;
 use super::template::{RenderError, Template};
 use super::turns::Memory;
-use super::unsure::{is_unsure, wide_integers};
+use super::unsure::{self, is_unsure, wide_integers};
 use super::vocabulary::{Counted, Vocabulary};
 use crate::request::ChatRequest;
 
@@ -153,7 +154,7 @@ impl PromptCounter {
         stop: &Stop,
     ) -> Result<TokenCount, CountError> {
         if self.harmony && normalisation == Normalisation::Vllm {
-            return self.count_harmony(request, stop);
+            return self.count_harmony(request, stop).map(|count| cut(request, normalisation, count));
         }
         let sum = match self.count_by_rounds(request, normalisation, stop)? {
             Some(sum) => sum,
@@ -170,24 +171,15 @@ impl PromptCounter {
             Normalisation::LlamaCpp => self.vocabulary.around(),
         };
         let count = sum.counted.tokens + around;
-        let most = request.root().get("truncate_prompt_tokens").filter(|most| !most.is_null());
-        if let (Some(most), Normalisation::Vllm) = (most, normalisation) {
-            // vLLM cuts the prompt before it is read; -1 is its own limit.
-            let low = most.as_u64().map_or(0, |most| most.min(count));
-            return Ok(TokenCount::Between { low, high: count.max(low + 1) });
-        }
         if sum.unsure {
-            let rough = super::bounds::bounds(request);
-            return Ok(TokenCount::Between {
-                low: rough.low().min(count / 2),
-                high: rough.high().max(count * 3),
-            });
+            return Ok(cut(request, normalisation, unsure::bounds(request, count)));
         }
         let date = if sum.dated { DATE_ALLOWANCE } else { 0 } + sum.wide;
         let (least, most) = self.media(request, normalisation, sum.media);
         let low = count.saturating_sub(date).saturating_add(least);
         let high = count.saturating_add(date).saturating_add(sum.counted.rest).saturating_add(most);
-        Ok(if low == high { TokenCount::Exact(low) } else { TokenCount::Between { low, high } })
+        let count = if low == high { TokenCount::Exact(low) } else { TokenCount::Between { low, high } };
+        Ok(cut(request, normalisation, count))
     }
 
     /// Renders the whole prompt and counts it.
@@ -257,31 +249,6 @@ impl PromptCounter {
     /// What an image of a size becomes, in tokens; none for a model whose rule is not known.
     pub fn image_rule(&self) -> Option<ImageRule> {
         self.images
-    }
-
-    /// How many tokens a plain prompt has, as completions take it: with what the tokenizer puts around a text.
-    pub fn count_text(&self, text: &str) -> u64 {
-        // A text that the vocabulary gives up on has no more tokens than bytes.
-        let counted = self.vocabulary.count(text, self.nfc, &Stop::default());
-        counted.map_or(text.len() as u64, |counted| counted.tokens) + self.vocabulary.around()
-    }
-
-    /// How many tokens the `prompt` of a completion has: a text, or the tokens themselves. Of several prompts in one request,
-    /// which engines answer one by one, it is the longest. `None`: there is none.
-    pub fn count_completion(&self, request: &ChatRequest) -> Option<u64> {
-        let prompt = request.root().get("prompt")?;
-        if let Some(text) = prompt.as_str() {
-            return Some(self.count_text(&text));
-        }
-        let all: Vec<_> = prompt.elements().collect();
-        if all.iter().any(|one| one.as_u64().is_some()) {
-            return Some(all.len() as u64);
-        }
-        let longest = all.into_iter().filter_map(|one| match one.as_str() {
-            Some(text) => Some(self.count_text(&text)),
-            None => Some(one.elements().count() as u64).filter(|tokens| *tokens > 0),
-        });
-        longest.max()
     }
 
     /// The prompt that the engine would make of the chat `request`, without what tokenising adds. Places of images are left out.

@@ -18,6 +18,7 @@
 //! names. Nothing here may guess: what cannot be counted is an error or a pair of bounds.
 
 mod bounds;
+mod completion;
 mod count;
 mod counter;
 mod gguf;

@@ -6,6 +6,7 @@
 
 use serde::de::IgnoredAny;
 
+use super::count::TokenCount;
 use crate::json::Value;
 use crate::message::Message;
 use crate::request::ChatRequest;
@@ -20,6 +21,17 @@ const NEGATIVE_ZERO: usize = 4;
 /// nothing.
 pub(super) fn is_unsure(request: &ChatRequest) -> bool {
     replaces(request) || request.messages().any(has_odd_arguments)
+}
+
+/// What a prompt has of which `count` is no more than a guess. A template that the request brings may leave everything out, and may print itself for each
+/// message.
+pub(super) fn bounds(request: &ChatRequest, count: u64) -> TokenCount {
+    let rough = super::bounds::bounds(request);
+    let brought = request.root().get("chat_template").map_or(0, |template| template.raw().len() as u64);
+    let turns = request.messages().count() as u64 + 1;
+    let high = rough.high().max(count.saturating_mul(3)).saturating_add(brought.saturating_mul(turns));
+    let low = if replaces(request) { 0 } else { rough.low().min(count / 2) };
+    TokenCount::Between { low, high }
 }
 
 /// Whether a variable, or a member of the request itself, stands for what is counted: the messages, the template.

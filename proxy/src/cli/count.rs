@@ -169,8 +169,8 @@ fn counted(counter: &PromptCounter, path: &Path, request: &ChatRequest) -> anyho
     } else {
         (("vllm", Normalisation::Vllm), ("llama-cpp", Normalisation::LlamaCpp))
     };
-    let counted = |kind| match counter.count_completion(request) {
-        Some(tokens) if !is_chat(request) => Ok(TokenCount::Exact(tokens)),
+    let counted = |kind| match counter.count_completion(request, kind) {
+        Some(count) if !is_chat(request) => Ok(count),
         _ => counter.count_chat(request, kind),
     };
     let would_say = |kind| match counted(kind) {

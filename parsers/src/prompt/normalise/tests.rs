@@ -128,6 +128,33 @@ fn the_request_decides_over_its_own_template_arguments() {
     assert_eq!(for_llama_cpp(&body).context["enable_thinking"], false);
 }
 
+/// As vLLM 0.32.0's own code hands it to a template.
+#[test]
+fn vllm_hands_on_thoughts_and_texts_of_any_type_and_refuses_what_it_cannot_join() {
+    let thought = |more: Json| {
+        let mut message = json!({"role": "assistant", "content": "hi"});
+        message.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        for_vllm(&json!({"messages": [message]})).context["messages"][0]["reasoning_content"].clone()
+    };
+    for (more, seen) in [
+        (json!({"reasoning": 7, "reasoning_content": "rc"}), json!(7)),
+        (json!({"reasoning": null, "reasoning_content": ["z"]}), json!(["z"])),
+        (json!({"reasoning": "", "reasoning_content": "rc"}), json!("")),
+        (json!({"reasoning_content": false}), json!(false)),
+    ] {
+        assert_eq!(thought(more.clone()), seen, "{more}");
+    }
+    let parts =
+        json!({"messages": [{"role": "user", "content": [{"type": "text", "text": 7}, {"type": "text"}]}]});
+    let parts = ChatRequest::parse(Bytes::from(parts.to_string())).unwrap();
+    let lists = Traits { list_in_vllm: true, ..Traits::default() };
+    let listed = vllm::prepare(&parts, &lists).unwrap().context["messages"][0]["content"].clone();
+    assert_eq!(listed, json!([{"type": "text", "text": 7}]));
+    assert!(vllm::prepare(&parts, &Traits::default()).is_err());
+    let odd = json!({"messages": [{"role": "assistant", "content": {}, "tool_calls": ""}]});
+    assert_eq!(for_vllm(&odd).context["messages"][0], json!({"role": "assistant", "content": ""}));
+}
+
 #[test]
 fn what_an_engine_refuses_has_no_prompt() {
     let body = |more: Json| {

@@ -75,6 +75,8 @@ pub(in crate::prompt) fn read_message(
         None | Some(Json::Null) => vec![],
         Some(text @ Json::String(_)) => vec![json!({"type": "text", "text": text})],
         Some(Json::Array(parts)) => parts,
+        // Python goes through its keys.
+        Some(Json::Object(parts)) => parts.into_iter().map(|(key, _)| key.into()).collect(),
         Some(_) => return Err(Refused::new("content must be a string or a list of parts")),
     };
     if role == "system" {
@@ -103,10 +105,11 @@ pub(in crate::prompt) fn read_message(
             if let Some(calls) = message.remove("tool_calls").filter(|calls| !calls.is_null()) {
                 read_calls(calls, &mut read)?;
             }
-            let reasoning = ["reasoning", "reasoning_content"].iter().find_map(|key| text(&message, key));
-            if let Some(reasoning) = reasoning {
-                read.insert("reasoning".into(), reasoning.into());
-                read.insert("reasoning_content".into(), reasoning.into());
+            // Whatever it is: nothing looks at its type.
+            let reasoning = ["reasoning", "reasoning_content"].iter().filter_map(|key| message.get(*key));
+            if let Some(reasoning) = reasoning.into_iter().find(|value| !value.is_null()) {
+                read.insert("reasoning".into(), reasoning.clone());
+                read.insert("reasoning_content".into(), reasoning.clone());
             }
         }
         "tool" => {
@@ -153,6 +156,8 @@ enum Part<'a> {
     Text(&'a str),
     Tool(&'a str),
     Media(&'static str),
+    /// A text part whose text is no text, but something.
+    Odd(&'a Json),
     /// A text part whose text is null.
     Nothing,
 }
@@ -166,7 +171,11 @@ fn read_part(part: &Json) -> Result<Part<'_>, Refused> {
     let has = |key: &str| object.contains_key(key);
     let kind = text(object, "type").unwrap_or_default();
     if let Some((_, key)) = TEXT_PARTS.iter().find(|(name, _)| *name == kind) {
-        return Ok(text(object, key).map_or(Part::Nothing, Part::Text));
+        return Ok(match object.get(*key) {
+            None | Some(Json::Null) => Part::Nothing,
+            Some(Json::String(text)) => Part::Text(text),
+            Some(other) => Part::Odd(other),
+        });
     }
     let media = |names: &[&str]| names.iter().any(|name| kind == *name || (kind.is_empty() && has(name)));
     Ok(match () {
@@ -184,6 +193,7 @@ fn joined_text(parts: &[Json], media: &mut u64) -> Result<String, Refused> {
         match read_part(part)? {
             Part::Text(text) | Part::Tool(text) if !text.is_empty() => texts.push(text),
             Part::Media(_) => *media += 1,
+            Part::Odd(_) => return Err(Refused::new("the text of a content part must be a string")),
             _ => {}
         }
     }
@@ -195,6 +205,7 @@ fn listed_parts(parts: &[Json], media: &mut u64) -> Result<Vec<Json>, Refused> {
     for part in parts {
         listed.push(match read_part(part)? {
             Part::Text(text) => json!({"type": "text", "text": text}),
+            Part::Odd(text) => json!({"type": "text", "text": text}),
             Part::Tool(name) => json!({"type": "tool_reference", "name": name}),
             Part::Media(kind) => {
                 *media += 1;
@@ -208,7 +219,13 @@ fn listed_parts(parts: &[Json], media: &mut u64) -> Result<Vec<Json>, Refused> {
 
 /// Past calls: arguments as a mapping, broken ones as an empty one.
 fn read_calls(calls: Json, message: &mut Map<String, Json>) -> Result<(), Refused> {
-    let Json::Array(mut calls) = calls else { return Err(Refused::new("tool_calls must be a list")) };
+    let mut calls = match calls {
+        Json::Array(calls) => calls,
+        // As a list, each of them is empty.
+        Json::String(text) if text.is_empty() => return Ok(()),
+        Json::Object(object) if object.is_empty() => return Ok(()),
+        _ => return Err(Refused::new("tool_calls must be a list")),
+    };
     if calls.is_empty() {
         return Ok(());
     }
