@@ -15,6 +15,9 @@ use super::budget::{self, Budget};
 use super::printable;
 use crate::prompt::normalise::Normalisation;
 
+/// What writing a value down costs besides its text, in bytes.
+const PER_VALUE: u64 = 8;
+
 /// Text in the making.
 pub(super) struct Text {
     dialect: Normalisation,
@@ -71,6 +74,7 @@ impl Text {
                 "the template prints an object that has no text",
             ));
         }
+        self.budget.charge(PER_VALUE)?;
         match value.kind() {
             ValueKind::Undefined => self.put("Undefined"),
             ValueKind::None => self.put("None"),
@@ -160,6 +164,7 @@ impl Text {
 
     /// A value as JSON, `level` containers deep.
     pub(super) fn put_json(&mut self, value: &Value, style: &JsonStyle, level: usize) -> Result<(), Error> {
+        self.budget.charge(PER_VALUE)?;
         match value.kind() {
             ValueKind::None => self.put("null"),
             ValueKind::Undefined if self.dialect == Normalisation::LlamaCpp => self.put("null"),

@@ -164,8 +164,8 @@ fn add_tests(env: &mut Environment<'static>) {
             Ok::<_, Error>(holds(text, part))
         });
     }
-    let cases: [(&'static str, fn(&str) -> bool); 2] =
-        [("lower", tests::is_lower), ("upper", tests::is_upper)];
+    type Letters = fn(&str) -> bool;
+    let cases: [(&'static str, Letters); 2] = [("lower", tests::is_lower), ("upper", tests::is_upper)];
     for (name, holds) in cases {
         env.add_test(name, move |state: &State, text: &str| {
             Budget::of(state).charge(text.len() as u64)?;
