@@ -8,9 +8,7 @@
 pub(super) enum Lead {
     /// A sentence or a block has ended, or the model says what it does.
     Ended,
-    /// A colon announces what follows.
-    Announced,
-    /// It goes on: an open sentence, a heading, a name.
+    /// It goes on: a colon that announces what follows, an open sentence, a heading, a name.
     Open,
     /// A shell's prompt, and what was typed there.
     Prompt,
@@ -82,6 +80,75 @@ const INTENTIONS: &[&str] = &[
     "让我",
 ];
 
+/// A few words that begin with one of these say what the model is doing: "Checking the host:".
+const DOINGS: &[&str] = &[
+    "calling",
+    "checking",
+    "creating",
+    "executing",
+    "fetching",
+    "finding",
+    "getting",
+    "invoking",
+    "listing",
+    "loading",
+    "looking",
+    "opening",
+    "pinging",
+    "querying",
+    "reading",
+    "retrieving",
+    "running",
+    "searching",
+    "trying",
+    "updating",
+    "writing",
+];
+/// With one of these among them they are a sentence of their own: "Calling it gives:".
+const FINITE: &[&str] = &[
+    "are", "can", "could", "crashed", "crashes", "does", "failed", "fails", "found", "gave", "gives", "has",
+    "i", "is", "like", "looks", "means", "must", "needs", "printed", "prints", "requires", "returned",
+    "returns", "sends", "should", "showed", "shows", "so", "takes", "was", "were", "will", "works", "would",
+    "writes", "yields",
+];
+/// As many words at most.
+const FEW: usize = 6;
+
+/// Who means to do these does not call.
+const TELLING: &[&str] = &[
+    "show",
+    "let me know",
+    "explain",
+    "describ",
+    "quote",
+    "repeat",
+    "paste",
+    "demonstrat",
+    "illustrat",
+    "give you",
+];
+
+/// Before weak evidence these point at it, or tell of it, and say nothing of what the model does.
+const POINTING: &[&str] = &[
+    "here is",
+    "here's",
+    "here it is",
+    "here are",
+    "this is",
+    "that is",
+    "that's",
+    "these are",
+    "below",
+    "following",
+    "above",
+    "as follows",
+    "not a call",
+    "documentation",
+    "the log",
+    "you asked",
+    "you wanted",
+];
+
 /// Who says these tells the reader how a call is written, and makes none.
 const LESSONS: &[&str] = &[
     "how you'd",
@@ -137,11 +204,7 @@ pub(super) fn of(line: &str) -> Lead {
     if ["$ ", "% ", ">>> ", "PS "].iter().any(|prompt| line.starts_with(prompt)) {
         return Lead::Prompt;
     }
-    match () {
-        () if ends(line) || intends(line) => Lead::Ended,
-        () if line.trim_end_matches(['*', '_', ' ']).ends_with([':', '：']) => Lead::Announced,
-        () => Lead::Open,
-    }
+    if ends(line) || intends(line) { Lead::Ended } else { Lead::Open }
 }
 
 /// A sentence, or a block of other text, ends with this line.
@@ -167,8 +230,13 @@ fn intends(line: &str) -> bool {
     let sentence = last_sentence(line);
     let word = &sentence[..sentence.find(|c: char| !c.is_alphabetic()).unwrap_or(sentence.len())];
     let step = ORDER.contains(&word) && sentence.split_whitespace().count() <= STEP;
-    let acts = step || INTENTIONS.iter().any(|intention| sentence.contains(intention));
-    acts && !sentence.contains("show") && refusal(&sentence) == 0
+    let words = || sentence.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty());
+    let doing = DOINGS.contains(&word)
+        && words().count() <= FEW
+        && !words().any(|word| FINITE.contains(&word))
+        && !LESSONS.iter().chain(EXAMPLES).any(|words| sentence.contains(words));
+    let acts = step || doing || INTENTIONS.iter().any(|intention| sentence.contains(intention));
+    acts && !TELLING.iter().any(|telling| sentence.contains(telling)) && refusal(&sentence) == 0
 }
 
 /// The last sentence of a line, in small letters and without what ends it.
@@ -180,11 +248,19 @@ fn last_sentence(line: &str) -> String {
     line[start..].trim_start().to_owned()
 }
 
-/// True for a line that denies that what follows is meant, asks, or tells the reader what to do.
+/// True for a line that denies that what follows is meant, points at it, asks, or tells the reader what to do.
 pub(super) fn denies(line: &str) -> bool {
     let lower = line.to_lowercase();
     let lower = lower.trim_end_matches(['*', '_', ' ']);
-    lower.ends_with(['?', '？']) || DENIALS.iter().any(|denial| lower.contains(denial)) || doubts(line) > 0
+    let points = || {
+        let sentence = last_sentence(line);
+        let own = sentence.starts_with("i ") || intends(line);
+        !own && POINTING.iter().any(|pointing| sentence.contains(pointing))
+    };
+    lower.ends_with(['?', '？'])
+        || DENIALS.iter().any(|denial| lower.contains(denial))
+        || doubts(line) > 0
+        || points()
 }
 
 /// What the last sentence has against a call that follows: nothing, one doubt, or two, which make it talk.

@@ -14,7 +14,7 @@ use super::{Settings, channels, json_block, markers, named, weak};
 /// A line of a fence is looked through for so many bytes.
 const LINE: usize = 256;
 /// As many bytes of a marker, at the end of a cut answer, are no text.
-const HALF: usize = 4;
+pub(super) const HALF: usize = 4;
 
 impl Machine {
     /// The beginning of a call that is too long to be held.

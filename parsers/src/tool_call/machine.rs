@@ -94,7 +94,7 @@ impl Machine {
 
     /// True if a call, and no text, was last.
     pub(crate) fn ends_in_call(&self) -> bool {
-        self.calls > 0 && self.gap
+        self.calls > 0 && self.gap && self.thought.is_none()
     }
 
     /// The backend has sent a call itself: what its parser left of the markup is surplus.

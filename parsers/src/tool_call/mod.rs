@@ -6,6 +6,7 @@
 //!
 //! The folded answer does not depend on the pieces in which the text came. Nothing is parsed that the request did not allow.
 
+mod behind;
 mod braces;
 mod channels;
 mod family;

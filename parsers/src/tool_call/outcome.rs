@@ -35,7 +35,7 @@ impl Machine {
                 self.say(rest, used)
             }
             Step::Shown(used) => {
-                self.rejected += 1;
+                self.rejected += usize::from(!strong);
                 self.showed = true;
                 self.say_exactly(rest, used.clamp(1, rest.len()))
             }
@@ -135,11 +135,15 @@ impl Machine {
 /// Whether what a grammar said of the text behind a marker is that a call stands there which it cannot read. The mere mention of a
 /// marker is no such text: it ends with the marker.
 fn is_unread(step: &Step, rest: &str, end: End) -> bool {
-    let encloses = |text: Option<&str>| text.is_some_and(|text| text.contains(['<', '{']));
     match step {
         Step::More => end == End::Stop,
-        Step::Not(used) => encloses(rest.get(1..*used)),
+        Step::Not(used) | Step::Shown(used) => encloses(rest, *used),
         Step::Before(_, used, until) => until > used,
         _ => false,
     }
+}
+
+/// Whether these bytes are more than a marker.
+pub(super) fn encloses(rest: &str, used: usize) -> bool {
+    rest.get(1..used).is_some_and(|text| text.contains(['<', '{']))
 }

@@ -55,11 +55,6 @@ pub(super) fn may_close(text: &str, step: &Step, open: bool) -> bool {
     }
 }
 
-/// True for a list as Python has it.
-pub(super) fn is_list(text: &str) -> bool {
-    text.strip_prefix('[').is_some_and(|rest| !rest.trim_start().starts_with('{'))
-}
-
 /// Calls in tags that may hold anything else as well: a list of tools, program text.
 pub(crate) fn wrapped(text: &str, at: usize, format: &'static Format, ctx: Context<'_>) -> Step {
     match wrapper::read(text, at, format, ctx) {
