@@ -80,7 +80,7 @@ const INTENTIONS: &[&str] = &[
     "让我",
 ];
 
-/// A few words that begin with one of these say what the model is doing: "Checking the host:".
+/// Who is at these calls: "Checking the host:", "I'm reading it:".
 const DOINGS: &[&str] = &[
     "calling",
     "checking",
@@ -104,12 +104,20 @@ const DOINGS: &[&str] = &[
     "updating",
     "writing",
 ];
-/// With one of these among them they are a sentence of their own: "Calling it gives:".
+/// Who says "I" before these does so, too.
+const DOES: &[&str] = &[
+    "ask", "call", "check", "fetch", "find", "get", "invoke", "list", "load", "look", "open", "query",
+    "read", "retrieve", "run", "search", "try", "use",
+];
+/// These stand before either, and between.
+const FILLERS: &[&str] =
+    &["now", "so", "ok", "okay", "sure", "and", "first", "then", "next", "am", "m", "also"];
+/// With one of these it is a sentence about a call: "Calling it gives:", "When I call it:".
 const FINITE: &[&str] = &[
-    "are", "can", "could", "crashed", "crashes", "does", "failed", "fails", "found", "gave", "gives", "has",
-    "i", "is", "like", "looks", "means", "must", "needs", "printed", "prints", "requires", "returned",
-    "returns", "sends", "should", "showed", "shows", "so", "takes", "was", "were", "will", "works", "would",
-    "writes", "yields",
+    "are", "as", "because", "can", "could", "crashed", "crashes", "does", "failed", "fails", "found", "gave",
+    "gives", "has", "how", "if", "is", "like", "looks", "means", "must", "needs", "printed", "prints",
+    "requires", "returned", "returns", "sends", "should", "showed", "shows", "takes", "that", "was", "were",
+    "what", "when", "which", "will", "works", "would", "writes", "yields",
 ];
 /// As many words at most.
 const FEW: usize = 6;
@@ -230,13 +238,21 @@ fn intends(line: &str) -> bool {
     let sentence = last_sentence(line);
     let word = &sentence[..sentence.find(|c: char| !c.is_alphabetic()).unwrap_or(sentence.len())];
     let step = ORDER.contains(&word) && sentence.split_whitespace().count() <= STEP;
-    let words = || sentence.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty());
-    let doing = DOINGS.contains(&word)
-        && words().count() <= FEW
-        && !words().any(|word| FINITE.contains(&word))
-        && !LESSONS.iter().chain(EXAMPLES).any(|words| sentence.contains(words));
-    let acts = step || doing || INTENTIONS.iter().any(|intention| sentence.contains(intention));
+    let acts = step || is_doing(&sentence) || INTENTIONS.iter().any(|intention| sentence.contains(intention));
     acts && !TELLING.iter().any(|telling| sentence.contains(telling)) && refusal(&sentence) == 0
+}
+
+/// The sentence says what the model is doing.
+fn is_doing(sentence: &str) -> bool {
+    let words = sentence.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty());
+    let words: Vec<&str> = words.filter(|word| !FILLERS.contains(word)).collect();
+    let act = words.iter().position(|word| *word == "i").map(|at| at + 1);
+    let verb = words.get(act.unwrap_or(0)).copied().unwrap_or_default();
+    let few = act.is_some() || words.len() <= FEW;
+    (DOINGS.contains(&verb) || (act.is_some() && DOES.contains(&verb)))
+        && few
+        && !words.iter().any(|word| FINITE.contains(word))
+        && !LESSONS.iter().chain(EXAMPLES).any(|words| sentence.contains(words))
 }
 
 /// The last sentence of a line, in small letters and without what ends it.

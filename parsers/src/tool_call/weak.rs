@@ -136,6 +136,9 @@ fn normalise_named(text: &str, name: &str, ctx: Context<'_>) -> Option<Step> {
         return Some(Step::Not(1));
     };
     let mut call = normalise::call(name, &json, ctx.tools);
+    if !normalise::has_required(&call, ctx.tools) {
+        return Some(Step::Not(1));
+    }
     call.notes.splice(0..0, notes);
     Some(at_the_end(text, vec![call], end, ctx))
 }
