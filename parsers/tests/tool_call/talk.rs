@@ -149,7 +149,7 @@ fn case_4a_a_token_amid_a_sentence_that_goes_on_is_talk() {
         is_talk(&format!("The model writes {call} when it calls."));
         is_talk(&format!("It is {call}, more or less."));
         is_call(&format!("Two look-ups needed.{call}Checking now."));
-        is_talk(&format!("I look: {call} Then more."));
+        is_talk(&format!("The look-up: {call} Then more."));
         is_talk(&format!("Not so. {call}, more or less."));
         is_call(&format!("I look up {call}"));
         is_talk(&format!("I look up {call}\nwait."));
