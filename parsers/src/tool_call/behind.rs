@@ -156,7 +156,7 @@ fn turn(behind: &str, end: End) -> Option<bool> {
     let rest = behind.trim_start_matches([' ', '\t']);
     match rest.chars().next() {
         None => end.is_end().then_some(true),
-        Some(c) if rest.len() < behind.len() => Some(!(c.is_alphabetic() && !c.is_uppercase())),
+        Some(c) if rest.len() < behind.len() => Some(!c.is_alphabetic() || c.is_uppercase()),
         Some(c) => Some(!",.;:)?!\"`'”».".contains(c)),
     }
 }

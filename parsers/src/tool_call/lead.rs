@@ -238,7 +238,11 @@ fn intends(line: &str) -> bool {
     let sentence = last_sentence(line);
     let word = &sentence[..sentence.find(|c: char| !c.is_alphabetic()).unwrap_or(sentence.len())];
     let step = ORDER.contains(&word) && sentence.split_whitespace().count() <= STEP;
-    let acts = step || is_doing(&sentence) || INTENTIONS.iter().any(|intention| sentence.contains(intention));
+    // Amid a sentence the call is a part of it.
+    let pauses = !line.trim_end_matches(['*', '_', ' ']).ends_with(char::is_alphanumeric);
+    let acts = step
+        || (pauses && is_doing(&sentence))
+        || INTENTIONS.iter().any(|intention| sentence.contains(intention));
     acts && !TELLING.iter().any(|telling| sentence.contains(telling)) && refusal(&sentence) == 0
 }
 
