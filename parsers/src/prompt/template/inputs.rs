@@ -13,6 +13,7 @@ use std::collections::{HashMap, HashSet};
 
 use minijinja::machinery::ast::{Expr, ForLoop, Macro, Stmt};
 
+use super::roles::{self, Roles};
 use super::walk::{self, Reads};
 
 /// Functions whose result depends on their arguments alone.
@@ -35,13 +36,18 @@ pub(super) struct Rounds<'a> {
     pub(super) item: &'a str,
     /// The same in all rounds of a render.
     pub(super) fixed: Vec<Input<'a>>,
-    /// Of each round.
-    pub(super) each: Vec<Input<'a>>,
+    /// Of each round, with the roles of the messages that read it.
+    pub(super) each: Vec<(Roles<'a>, Input<'a>)>,
     /// Members of namespaces that rounds leave behind for later ones.
     pub(super) state: Vec<(&'a str, &'a str)>,
 }
 
-impl<'a> Rounds<'a> {
+impl Rounds<'_> {
+    /// Members of state as expressions.
+    pub(super) fn states(&self) -> Vec<String> {
+        self.state.iter().map(|(ns, member)| format!("{ns}.{member}")).collect()
+    }
+
     pub(super) fn are_of(&self, looping: &ForLoop<'_>) -> bool {
         std::ptr::eq(self.looping.cast::<u8>(), std::ptr::from_ref(looping).cast())
     }
@@ -81,7 +87,9 @@ struct Search<'a, 's> {
     foreign: HashMap<&'a str, usize>,
     state: Vec<(&'a str, &'a str)>,
     fixed: Vec<Input<'a>>,
-    each: Vec<Input<'a>>,
+    each: Vec<(Roles<'a>, Input<'a>)>,
+    /// Of the messages that come to where the search is.
+    roles: Roles<'a>,
     macros: HashSet<&'a str>,
 }
 
@@ -104,6 +112,7 @@ impl<'a, 's> Search<'a, 's> {
             state: Vec::new(),
             fixed: Vec::new(),
             each: Vec::new(),
+            roles: None,
             macros: HashSet::new(),
         };
         search.find_state(&body).ok()?;
@@ -166,7 +175,12 @@ impl<'a, 's> Search<'a, 's> {
             }
             Stmt::IfCond(cond) => {
                 self.expression(&cond.expr, depth)?;
+                let before = self.roles.clone();
+                if !self.own.contains(self.item) {
+                    self.roles = roles::narrowed(&before, roles::implied(&cond.expr, self.item));
+                }
                 self.statements(&cond.true_body, depth)?;
+                self.roles = before;
                 self.statements(&cond.false_body, depth)
             }
             Stmt::WithBlock(with) => {
@@ -193,7 +207,10 @@ impl<'a, 's> Search<'a, 's> {
             match (reads.is_constant(), reads.of_loop.is_empty()) {
                 (true, _) => {}
                 (false, true) => self.fixed.push(Input::Expr(expression)),
-                (false, false) => self.each.push(only_member(&reads).unwrap_or(Input::Expr(expression))),
+                (false, false) => {
+                    let input = only_member(&reads).unwrap_or(Input::Expr(expression));
+                    self.each.push((self.roles.clone(), input));
+                }
             }
             return Ok(());
         }
@@ -313,71 +330,4 @@ fn only_member<'a>(reads: &Reads<'a>) -> Option<Input<'a>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use minijinja::machinery::parse;
-
-    use super::find;
-
-    /// How many inputs of the one loop are fixed, and of each round, and how many members are state.
-    fn inputs(source: &str) -> Option<(usize, usize, usize)> {
-        let ast = parse(source, "t", Default::default(), Default::default()).unwrap();
-        let found = find(&ast);
-        assert!(found.len() < 2, "{source}");
-        found.first().map(|rounds| (rounds.fixed.len(), rounds.each.len(), rounds.state.len()))
-    }
-
-    #[test]
-    fn a_round_depends_on_what_stands_outside_of_it() {
-        for (source, expected) in [
-            ("{% for m in messages %}{{ m.role }}{% endfor %}", (0, 0, 0)),
-            (
-                "{% for m in messages %}{% if loop.last or messages[loop.index0 + 1].role != 'x' %}{{ m.role }}{% endif %}{% endfor %}",
-                (0, 1, 0),
-            ),
-            (
-                "{% set p = 1 %}{% for m in messages %}{{ m.role + (p if loop.first else '') }}{% endfor %}",
-                (0, 1, 0),
-            ),
-            (
-                "{% set n = namespace(a=1) %}{% for m in messages %}{{ loop.index0 > n.a }}{{ n.a }}{% endfor %}",
-                (1, 1, 0),
-            ),
-            (
-                "{% set n = namespace(a=1) %}{% for m in messages %}{{ n.a }}{% set n.a = 2 %}{% endfor %}",
-                (0, 0, 1),
-            ),
-            (
-                "{% set c = 1 %}{% for m in messages %}{% if m.x %}{% set c = 2 %}{% endif %}{{ c }}{% endfor %}",
-                (1, 0, 0),
-            ),
-            (
-                "{% set k = namespace(v=0) %}{% macro s(c) %}{% set k.v = k.v + 1 %}{{ c }}{{ w }}{% endmacro %}{% for m in messages %}{{ s(m.content) }}{% endfor %}",
-                (0, 0, 1),
-            ),
-            (
-                "{% for m in messages %}{% set f = namespace(x=0) %}{% for c in m.t %}{% set f.x = loop.index %}{{ c }}{% endfor %}{{ f.x }}{% endfor %}",
-                (0, 0, 0),
-            ),
-        ] {
-            assert_eq!(inputs(source), Some(expected), "{source}");
-        }
-    }
-
-    #[test]
-    fn what_is_not_understood_is_not_remembered() {
-        for source in [
-            "{% for m in messages %}{{ m.role }}{% if m.x %}{% break %}{% endif %}{% endfor %}",
-            "{% for m in messages %}{{ loop.changed(m.role) }}{% endfor %}",
-            "{% for m in messages %}{{ strftime_now('%Y') }}{{ m }}{% endfor %}",
-            "{% set a = namespace(x=1) %}{% set b = a %}{% for m in messages %}{% set b.x = 2 %}{{ a.x }}{% endfor %}",
-            "{% set a = namespace(x=1) %}{% macro f(n) %}{% set n.x = 2 %}{% endmacro %}{% for m in messages %}{{ f(a) }}{{ a.x }}{% endfor %}",
-            "{% set p = 1 %}{% macro f() %}{{ p }}{% endmacro %}{% set p = 2 %}{% for m in messages %}{{ f() }}{% endfor %}",
-            "{% macro f() %}{{ strftime_now('%Y') }}{% endmacro %}{% for m in messages %}{{ f() }}{% endfor %}",
-            "{% macro f() %}x{% endmacro %}{% for m in messages %}{% set g = f %}{{ g() }}{% endfor %}",
-            "{% for m in messages %}{{ unheard_of(m) }}{% endfor %}",
-            "{% for k, v in messages %}{{ v }}{% endfor %}",
-        ] {
-            assert_eq!(inputs(source), None, "{source}");
-        }
-    }
-}
+mod tests;

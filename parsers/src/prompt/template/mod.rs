@@ -5,14 +5,18 @@
 
 mod budget;
 mod builtins;
+mod by_rounds;
 mod expressions;
 mod harden;
+mod idle;
 mod inputs;
 mod operators;
 mod parts;
 mod printable;
 mod printer;
 mod proven;
+mod quick;
+mod roles;
 mod rounds;
 mod shapes;
 mod strings;
@@ -29,8 +33,10 @@ use minijinja::value::{Object, ObjectRepr};
 use minijinja::{Environment, ErrorKind, Value};
 
 use self::budget::Budget;
+use self::quick::Asked;
 pub(super) use self::rounds::{Record, Round};
 use crate::prompt::normalise::{Normalisation, llama_cpp};
+use crate::prompt::turns::{Key, Memory};
 
 /// Steps that any render may take.
 const BASE_FUEL: u64 = 1_000_000;
@@ -49,7 +55,8 @@ pub(super) struct Template {
     source: String,
     wants_lists: bool,
     unsure: bool,
-    has_rounds: bool,
+    /// What the rounds of its loops read from outside; none if it cannot be rendered by rounds.
+    rounds: Option<Arc<Vec<Vec<Asked>>>>,
     /// It has spent all that a small conversation may take: nobody need try it any further.
     is_greedy: AtomicBool,
 }
@@ -83,9 +90,11 @@ impl Template {
         let (hardened, wants_lists) = harden::harden(source, dialect)?;
         let mut env = builtins::environment(dialect);
         env.add_template_owned(NAME, hardened.source).map_err(|e| e.to_string())?;
-        let by_rounds = hardened.by_rounds.map(|source| env.add_template_owned(BY_ROUNDS, source));
+        let by_rounds = hardened.by_rounds.map(|by_rounds| {
+            env.add_template_owned(BY_ROUNDS, by_rounds.source).is_ok().then_some(by_rounds.inputs)
+        });
         Ok(Self {
-            has_rounds: by_rounds.is_some_and(|added| added.is_ok()),
+            rounds: by_rounds.flatten(),
             env,
             source: source.to_owned(),
             wants_lists,
@@ -112,14 +121,19 @@ impl Template {
         self.unsure
     }
 
+    /// A record of a render by rounds; none if it cannot be rendered so.
+    pub(super) fn record(&self, memory: &Arc<Memory>, context: Key) -> Option<Arc<Record>> {
+        Some(Record::new(memory.clone(), context, self.rounds.clone()?))
+    }
+
     /// Whether it can be rendered by rounds.
     pub(super) fn has_rounds(&self) -> bool {
-        self.has_rounds && !self.is_greedy.load(Ordering::Relaxed)
+        self.rounds.is_some() && !self.is_greedy.load(Ordering::Relaxed)
     }
 
     /// Renders as a whole from now on.
     pub(super) fn forget_rounds(&mut self) {
-        self.has_rounds = false;
+        self.rounds = None;
     }
 
     /// Renders `context`, which was made from a request of `size` bytes.

@@ -3,11 +3,15 @@
 //! Every pair of parentheses that an expression might need is written, so that no rule of precedence has to be repeated here. Names
 //! that begin with two underscores are ours.
 
+use std::sync::Arc;
+
 use minijinja::machinery::ast::{Expr, Stmt};
 
 use super::expressions::{EACH, KEPT, READ};
-use super::inputs::{self as rounds, Input, Rounds};
-use super::rounds::{BEGIN, IS_KNOWN, KEEP, LEFT, TEXT};
+use super::idle;
+use super::inputs::{self as rounds, Rounds};
+use super::quick::Asked;
+use super::rounds::LOOP;
 use crate::prompt::normalise::Normalisation;
 
 /// `template` as source.
@@ -15,7 +19,8 @@ use crate::prompt::normalise::Normalisation;
 /// # Errors
 /// What chat templates have no use for.
 pub(super) fn print(template: &Stmt<'_>, dialect: Normalisation) -> Result<Hardened, String> {
-    let mut printer = Printer { out: String::new(), dialect, rounds: Vec::new() };
+    let mut printer =
+        Printer { out: String::new(), dialect, rounds: Vec::new(), quick: Vec::new(), depth: None };
     printer.statement(template)?;
     let source = std::mem::take(&mut printer.out);
     printer.rounds = rounds::find(template);
@@ -23,7 +28,7 @@ pub(super) fn print(template: &Stmt<'_>, dialect: Normalisation) -> Result<Harde
         true => None,
         false => {
             printer.statement(template)?;
-            Some(std::mem::take(&mut printer.out))
+            Some(ByRounds { source: printer.out, inputs: Arc::new(printer.quick) })
         }
     };
     Ok(Hardened { source, by_rounds, unsure: false })
@@ -34,16 +39,27 @@ pub(super) struct Printer<'a> {
     pub(super) out: String,
     pub(super) dialect: Normalisation,
     /// Loops whose rounds are asked for before they are run.
-    rounds: Vec<Rounds<'a>>,
+    pub(super) rounds: Vec<Rounds<'a>>,
+    /// The inputs of each of them that is walked through.
+    pub(super) quick: Vec<Vec<Asked>>,
+    /// In the body of such a loop: how many loops of its own stand around.
+    pub(super) depth: Option<usize>,
 }
 
 /// A template, written out again.
 pub(super) struct Hardened {
     pub(super) source: String,
     /// The same, asking for each round of its loops whether it is known; none if that cannot be known.
-    pub(super) by_rounds: Option<String>,
+    pub(super) by_rounds: Option<ByRounds>,
     /// Something in it is not known to render as in Python: see [`super::proven`].
     pub(super) unsure: bool,
+}
+
+/// A template that asks for rounds.
+pub(super) struct ByRounds {
+    pub(super) source: String,
+    /// What the rounds of each of its loops read from outside.
+    pub(super) inputs: Arc<Vec<Vec<Asked>>>,
 }
 
 /// What printing gives besides text: nothing, or what is refused.
@@ -54,7 +70,7 @@ impl<'a> Printer<'a> {
         self.out.push_str(text);
     }
 
-    fn statements(&mut self, body: &[Stmt<'_>]) -> Printed {
+    pub(super) fn statements(&mut self, body: &[Stmt<'_>]) -> Printed {
         body.iter().try_for_each(|statement| self.statement(statement))
     }
 
@@ -78,14 +94,14 @@ impl<'a> Printer<'a> {
                 let known = self.rounds.iter().position(|rounds| rounds.are_of(looping));
                 if let Some(at) = known {
                     self.before_rounds(at)?;
+                    if self.walk(at, looping)? {
+                        return Ok(());
+                    }
                 }
                 self.put("{% for ");
                 self.target(&looping.target)?;
                 self.put(" in ");
-                match self.dialect {
-                    Normalisation::Vllm => self.function(EACH, [&looping.iter])?,
-                    Normalisation::LlamaCpp => self.function(READ, [&looping.iter])?,
-                }
+                self.each(&looping.iter)?;
                 if let Some(filter) = &looping.filter_expr {
                     self.put(" if ");
                     self.expression(filter)?;
@@ -94,9 +110,17 @@ impl<'a> Printer<'a> {
                     self.put(" recursive");
                 }
                 self.put(" %}");
+                let depth = self.depth;
+                self.depth = depth.map(|depth| depth + 1);
                 match known {
                     Some(at) => self.round(at, &looping.body)?,
                     None => self.statements(&looping.body)?,
+                }
+                self.depth = depth;
+                if let Some(condition) = idle::goes_on_while(looping) {
+                    self.put("{% if not ");
+                    self.expression(condition)?;
+                    self.put(" %}{% break %}{% endif %}");
                 }
                 if !looping.else_body.is_empty() {
                     self.put("{% else %}");
@@ -198,48 +222,12 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// What is the same in all rounds of a loop.
-    fn before_rounds(&mut self, at: usize) -> Printed {
-        let fixed = self.rounds.get(at).map(|rounds| rounds.fixed.clone()).unwrap_or_default();
-        let inputs = self.inputs(&fixed)?;
-        self.put(&format!("{{{{ {BEGIN}({at}{inputs}) }}}}"));
-        Ok(())
-    }
-
-    /// A round: what it would print and leave behind, if that is known, else the body, whose text is kept.
-    fn round(&mut self, at: usize, body: &[Stmt<'_>]) -> Printed {
-        let Some(rounds) = self.rounds.get(at) else { return Ok(()) };
-        let (item, each) = (rounds.item, rounds.each.clone());
-        let state: Vec<String> = rounds.state.iter().map(|(ns, member)| format!("{ns}.{member}")).collect();
-        let states: String = state.iter().map(|member| format!(", {member}")).collect();
-        let inputs = self.inputs(&each)?;
-        self.put(&format!("{{% if {IS_KNOWN}({item}{inputs}{states}) %}}"));
-        for (place, member) in state.iter().enumerate() {
-            self.put(&format!("{{% set {member} = {LEFT}({place}) %}}"));
+    /// What a loop walks through.
+    pub(super) fn each(&mut self, list: &Expr<'_>) -> Printed {
+        match self.dialect {
+            Normalisation::Vllm => self.function(EACH, [list]),
+            Normalisation::LlamaCpp => self.function(READ, [list]),
         }
-        self.put(&format!("{{% else %}}{{% set {TEXT} %}}"));
-        self.statements(body)?;
-        self.put(&format!("{{% endset %}}{{{{ {KEEP}({TEXT}{states}) }}}}{{% endif %}}"));
-        Ok(())
-    }
-
-    /// Inputs as arguments, each once.
-    fn inputs(&mut self, inputs: &[Input<'_>]) -> Result<String, String> {
-        let before = std::mem::take(&mut self.out);
-        let mut printed: Vec<String> = Vec::new();
-        for input in inputs {
-            match input {
-                Input::Expr(expression) => self.expression(expression)?,
-                Input::Name(name) => self.name(name)?,
-                Input::Member(base, member) => self.put(&format!("{base}.{member}")),
-            }
-            let input = format!(", {}", std::mem::take(&mut self.out));
-            if !printed.contains(&input) {
-                printed.push(input);
-            }
-        }
-        self.out = before;
-        Ok(printed.concat())
     }
 
     /// A macro's parameters; the defaults belong to the last ones.
@@ -301,7 +289,8 @@ impl<'a> Printer<'a> {
         if name.starts_with("__") {
             return Err(format!("template uses the reserved name {name}"));
         }
-        self.put(name);
+        // Rounds that are not run are not counted by the loop that is.
+        self.put(if name == "loop" && self.depth == Some(0) { LOOP } else { name });
         Ok(())
     }
 

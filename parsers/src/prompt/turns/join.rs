@@ -122,7 +122,7 @@ impl<'a> Join<'a> {
                 self.counted.rest += self.most(&text);
                 return Ok(None);
             }
-            false => self.vocabulary.cut(&text, self.for_vllm, self.stop)?,
+            false => self.vocabulary.cut(&text, self.for_vllm, key.is_none(), self.stop)?,
         };
         let piece = match cut {
             None => Piece { head: text, body: None, tail: String::new(), left: Vec::new() },

@@ -49,12 +49,17 @@ impl Lazy {
         self.hash
     }
 
+    /// The role of a message.
+    pub(in crate::prompt) fn role(&self) -> Option<&Value> {
+        self.role.as_ref()
+    }
+
     fn value(&self) -> &Value {
         self.value.get_or_init(|| {
             let raw = self.source.body.get(self.range.clone()).unwrap_or_default();
             let Source { normalisation, traits, messages, .. } = &*self.source;
             let read = match messages {
-                true => read_message(raw, *normalisation, traits).map(|(message, _)| to_value(&message)),
+                true => read_message(raw, *normalisation, traits).map(|read| to_value(&read.message)),
                 false => read_tool(raw, *normalisation, self.index).map(Value::from_serialize),
             };
             read.unwrap_or_default()
@@ -87,16 +92,22 @@ impl Object for Lazy {
     }
 }
 
-/// A message as the engine hands it to the template, with its parts that are no text.
-pub(super) fn read_message(
-    raw: &[u8],
-    normalisation: Normalisation,
-    traits: &Traits,
-) -> Option<(Map<String, Json>, u64)> {
+/// A message as the engine hands it to the template.
+pub(super) struct ReadMessage {
+    pub(super) message: Map<String, Json>,
+    /// Parts that are no text.
+    pub(super) media: u64,
+    /// Whether it came with calls.
+    pub(super) has_calls: bool,
+}
+
+/// A message as the engine hands it to the template; none if it is not read by itself.
+pub(super) fn read_message(raw: &[u8], normalisation: Normalisation, traits: &Traits) -> Option<ReadMessage> {
     let Json::Object(message) = serde_json::from_slice(raw).ok()? else { return None };
     text(&message, "role")?;
+    let has_calls = message.contains_key("tool_calls");
     let mut media = 0;
-    let read = match normalisation {
+    let message = match normalisation {
         Normalisation::Vllm => {
             // Such messages are renamed, and may be merged with others.
             if has_role(&message, "developer") && !traits.names_developer {
@@ -113,7 +124,7 @@ pub(super) fn read_message(
             read
         }
     };
-    Some((read, media))
+    Some(ReadMessage { message, media, has_calls })
 }
 
 /// A tool as the engine hands it to the template.

@@ -133,7 +133,7 @@ impl PromptCounter {
         if !reading.takes(request, probed) {
             return None;
         }
-        let record = Record::new(self.memory.clone(), self.memory.hash(&hashed));
+        let record = probed.template.record(&self.memory, self.memory.hash(&hashed))?;
         let mut context = self.special(reading.normalisation);
         context.extend(variables);
         let mut context: Vec<(String, Value)> =
@@ -253,12 +253,14 @@ impl Reading<'_> {
             let item = Item { role: None, media: 0, wide: wide_digits(element.raw()) as u64 };
             return Some((item, Value::from_serialize(tool)));
         }
-        let (read, media) = read_message(raw, self.normalisation, self.traits)?;
-        let view = Message(element);
-        if has_odd_arguments(view) {
+        let read = read_message(raw, self.normalisation, self.traits)?;
+        // To look for calls in a long text takes longer than to read it.
+        let calls = Some(Message(element)).filter(|_| read.has_calls);
+        if calls.is_some_and(has_odd_arguments) {
             return None;
         }
-        let role = Some(text(&read, "role")?.into());
-        Some((Item { role, media, wide: wide_in_calls(view) as u64 }, to_value(&read)))
+        let role = Some(text(&read.message, "role")?.into());
+        let wide = calls.map_or(0, wide_in_calls) as u64;
+        Some((Item { role, media: read.media, wide }, to_value(&read.message)))
     }
 }

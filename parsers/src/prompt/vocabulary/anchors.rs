@@ -67,7 +67,7 @@ impl Vocabulary {
         !self.anchors.is_empty()
     }
 
-    /// Cuts `text` at its anchors and counts what is between them; none if it has none.
+    /// Cuts `text` at its anchors and counts what is between them, which need not be remembered if somebody else does; none if it has none.
     ///
     /// # Errors
     /// As [`Self::count`].
@@ -75,6 +75,7 @@ impl Vocabulary {
         &self,
         text: &'a str,
         for_vllm: bool,
+        remember: bool,
         stop: &Stop,
     ) -> Result<Option<Cut<'a>>, String> {
         let is_anchor = |id: &u32| self.anchors.contains_key(id);
@@ -87,11 +88,8 @@ impl Vocabulary {
         // Each place of an anchor's text is one, so the first and the last of them are those.
         let (head, rest) = text.split_at(text.find(text_of(first)).unwrap_or(0));
         let mut last = (first, 0);
-        let counted = self.count_noting(rest, for_vllm, stop, |id, before| {
-            if is_anchor(&id) {
-                last = (id, before + 1);
-            }
-        })?;
+        let notes = (|id| is_anchor(&id), |id, before| last = (id, before + 1));
+        let counted = self.count_noting(rest, for_vllm, remember, stop, notes)?;
         if counted.rest > 0 {
             return Ok(Some(Cut { head, first, counted, tail: "" }));
         }

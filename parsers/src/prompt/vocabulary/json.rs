@@ -28,6 +28,7 @@ impl Vocabulary {
         tokenizers::canonicalize_value(&mut config).map_err(|e| e.to_string())?;
         let (model, size) = check_model(&config)?;
         let root = config.as_object_mut().ok_or("not a json object")?;
+        let words = Words::of_json(root);
         let metaspace = Metaspace::take(&pre_tokenizer, root)?;
         let front_matters = metaspace.as_ref().is_some_and(|metaspace| metaspace.front_only);
         let normalizer = root.get("normalizer").unwrap_or(&Json::Null);
@@ -39,7 +40,6 @@ impl Vocabulary {
             compose_added(root);
         }
         let gaps = fill_json_gaps(root);
-        let words = root.get("model").and_then(Words::of_json);
         let splitter =
             splitter::of_json(&root.insert("pre_tokenizer".into(), Json::Null).unwrap_or_default())?;
         // Padding and truncation are a caller's business, decoding is nobody's here.

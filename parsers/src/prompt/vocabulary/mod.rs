@@ -8,6 +8,7 @@
 mod anchors;
 mod gguf;
 mod json;
+mod lines;
 mod memo;
 mod metaspace;
 mod pieces;
@@ -32,10 +33,11 @@ use tokenizers::pipeline::{
 use tokenizers::utils::byte_level::BYTES_CHAR_LOOKUP;
 use tokenizers::vocab::bucket_added_vocabulary::{AddedToken, AddedVocabulary};
 
+use self::lines::Pending;
 use self::memo::{Memo, Way};
 use self::metaspace::Metaspace;
 use self::pieces::{Added, Piece};
-use self::words::Words;
+use self::words::{BLANK, Words};
 use super::stop::Stop;
 
 /// Ids from here on are refused: the library makes tables as long as the largest id.
@@ -97,6 +99,7 @@ struct Scratch {
     split: PreTokenizerScratch,
     spans: Vec<Span>,
     words: Vec<Span>,
+    pending: Pending,
     model: PipelineModelScratch,
     tokens: Vec<PipelineToken>,
 }
@@ -168,18 +171,25 @@ impl Vocabulary {
     /// # Errors
     /// The library's words; so far only for runs of white space of a million characters, at patterns that it has no scanner for.
     pub(super) fn count(&self, text: &str, for_vllm: bool, stop: &Stop) -> Result<Counted, String> {
-        self.count_noting(text, for_vllm, stop, |_, _| {})
+        self.count_noting(text, for_vllm, true, stop, (|_| false, |_, _| {}))
     }
 
-    /// As [`Self::count`], telling of each special token how many tokens stand before it.
+    /// As [`Self::count`], telling how many tokens stand before each special token that is to be noted; texts are remembered only if that is of use.
     fn count_noting(
         &self,
         text: &str,
         for_vllm: bool,
+        remember: bool,
         stop: &Stop,
-        note: impl FnMut(u32, u64),
+        notes: (impl Fn(u32) -> bool, impl FnMut(u32, u64)),
     ) -> Result<Counted, String> {
-        self.with_scratch(text, |scratch| self.count_segments(text, for_vllm, stop, scratch, note))
+        let memo = Some(&self.memo).filter(|_| remember);
+        self.with_scratch(text, |scratch| match self.words.as_ref().filter(|words| words.are_all()) {
+            Some(words) if u32::try_from(text.len() * BLANK.len()).is_ok() => {
+                self.count_lines(words, text, memo, stop, scratch, notes)
+            }
+            _ => self.count_segments(text, for_vllm, memo, stop, scratch, notes),
+        })
     }
 
     fn with_scratch(
@@ -203,10 +213,12 @@ impl Vocabulary {
         &self,
         text: &str,
         for_vllm: bool,
+        memo: Option<&Memo>,
         stop: &Stop,
         scratch: &mut Scratch,
-        mut note: impl FnMut(u32, u64),
+        notes: (impl Fn(u32) -> bool, impl FnMut(u32, u64)),
     ) -> tokenizers::Result<Counted> {
+        let (is_noted, mut note) = notes;
         let nfc = for_vllm && self.nfc;
         let front_matters = self.metaspace.as_ref().is_some_and(|metaspace| metaspace.front_only);
         let normalizers = NormalizerChain(self.tokenizer.get_normalizers());
@@ -215,15 +227,17 @@ impl Vocabulary {
             let (part, input_offset) = match piece {
                 Piece::Text { text, at } => (text, at),
                 Piece::Token(id) => {
-                    note(id, count);
+                    if is_noted(id) {
+                        note(id, count);
+                    }
                     count += 1;
                     continue;
                 }
             };
             let is_front = input_offset == 0 && front_matters;
             let way = Way { nfc, gaps_count: for_vllm && self.gaps.has_unknown, is_front };
-            let key = self.memo.key(part, way);
-            if let Some(known) = key.and_then(|key| self.memo.get(key)) {
+            let memo = memo.and_then(|memo| Some((memo, memo.key(part, way)?)));
+            if let Some(known) = memo.and_then(|(memo, key)| memo.get(key)) {
                 count += known;
                 continue;
             }
@@ -244,8 +258,8 @@ impl Vocabulary {
                     return Ok(Counted { tokens: count, rest: unseen.saturating_mul(self.growth) });
                 }
             }
-            if let Some(key) = key {
-                self.memo.put(key, count - before);
+            if let Some((memo, key)) = memo {
+                memo.put(key, count - before);
             }
         }
         Ok(Counted { tokens: count, rest: 0 })
