@@ -22,11 +22,11 @@ fn chunk(delta: Value, finish: Value) -> String {
     json!({"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}).to_string()
 }
 
-fn calls(entries: Value) -> String {
+pub(crate) fn calls(entries: Value) -> String {
     chunk(json!({"tool_calls": entries}), Value::Null)
 }
 
-fn end(reason: &str) -> String {
+pub(crate) fn end(reason: &str) -> String {
     chunk(json!({}), json!(reason))
 }
 
@@ -110,54 +110,6 @@ fn broken_arguments_are_mended_where_one_reading_exists() {
         if !broken.is_empty() || *reason != "length" {
             assert_eq!(whole_arguments(broken, reason), expected, "{broken}, not streamed");
         }
-    }
-}
-
-/// The calls that a client gets of one call with these arguments, streamed and not.
-fn calls_of(text: &str, first_only: bool) -> [Vec<(String, String)>; 2] {
-    let tools = json!([{"type": "function", "function": {"name": "read", "parameters": {"type": "object", "required": ["path"],
-        "properties": {"path": {"type": "string"}, "lines": {"type": "integer"}}}}}]);
-    let normaliser = || {
-        let tools = Arc::new(ToolSet::from_json(&tools.to_string()));
-        ChunkNormaliser::new(tools, "s").first_call_only(first_only)
-    };
-    let call = |arguments: &str| json!([{"index": 0, "id": "a", "type": "function", "function": {"name": "read", "arguments": arguments}}]);
-    let streamed = |cut: usize| {
-        let rest = json!([{"index": 0, "function": {"arguments": text[cut..]}}]);
-        let frames = [calls(call(&text[..cut])), calls(rest), end("tool_calls")];
-        let message = fold(&pass(&mut normaliser(), &frames));
-        let list = message["tool_calls"].as_array().unwrap();
-        let text = |call: &Value, key: &str| call[key].as_str().unwrap().trim_end().to_owned();
-        list.iter().map(|call| (text(call, "id"), text(call, "arguments"))).collect::<Vec<_>>()
-    };
-    for cut in 1..text.len() {
-        assert_eq!(streamed(cut), streamed(0), "{text} cut at {cut}");
-    }
-    let answer = json!({"choices": [{"index": 0, "finish_reason": "tool_calls", "message": {"tool_calls": call(text)}}]}).to_string();
-    let answer: Value = serde_json::from_str(&normaliser().answer(&answer).unwrap_or(answer)).unwrap();
-    let list = answer["choices"][0]["message"]["tool_calls"].as_array().unwrap();
-    let text = |value: &Value| value.as_str().unwrap().trim_end().to_owned();
-    let whole = list.iter().map(|call| (text(&call["id"]), text(&call["function"]["arguments"]))).collect();
-    [streamed(0), whole]
-}
-
-#[test]
-fn several_calls_under_one_index_are_told_apart_where_each_is_one() {
-    let call = |id: &str, arguments: &str| (id.to_owned(), arguments.to_owned());
-    let (a, b) = (r#"{"path": "a"}"#, r#"{"path": "b", "lines": 3}"#);
-    let two = vec![call("a", a), call("call_s_1", b)];
-    for between in ["", "\n", ", ", "; "] {
-        assert_eq!(calls_of(&format!("{a}{between}{b}"), false), [two.clone(), two.clone()], "{between:?}");
-    }
-    let typed = format!("{a}{}", r#"{"path": "b", "lines": "3"}"#);
-    assert_eq!(calls_of(&typed, false)[1], two);
-    let first = vec![call("a", a)];
-    assert_eq!(calls_of(&format!("{a}{b}"), true), [first.clone(), first.clone()], "parallel calls are off");
-    assert_eq!(calls_of(&format!("{a}{a}"), false), [first.clone(), first], "said twice");
-    for odd in ["{\"lines\": 3}", "{\"path\": \"b\", \"other\": 1}", "{}", "{\"path\": \"b\"", "[1]", "x"] {
-        let text = format!("{a}{odd}");
-        let same = vec![call("a", &text)];
-        assert_eq!(calls_of(&text, false), [same.clone(), same], "{odd}");
     }
 }
 

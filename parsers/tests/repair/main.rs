@@ -6,6 +6,8 @@ mod calls;
 mod history;
 #[cfg(test)]
 mod json_repair;
+#[cfg(test)]
+mod merged;
 mod names;
 #[cfg(test)]
 mod reasoning;
