@@ -119,38 +119,47 @@ impl Machine {
         std::mem::take(&mut self.events)
     }
 
-    /// Takes the next text, or at the end none, and gives what is certain.
-    pub(crate) fn push(&mut self, text: &str, end: End, settings: &Settings) -> Vec<Event> {
+    /// Takes the next text, and gives what is certain.
+    pub(crate) fn push(&mut self, text: &str, settings: &Settings) -> Vec<Event> {
         if self.held.is_empty() {
-            let used = self.walk(text, end, settings);
+            let used = self.walk(text, End::Open, settings);
             self.held.push_str(&text[used..]);
         } else {
             self.held.push_str(text);
-            if !end.is_end() && self.held.len() < self.retry {
+            if self.held.len() < self.retry {
                 return Vec::new();
             }
-            // What is done leaves the front once.
-            let mut held = std::mem::take(&mut self.held);
-            held.drain(..self.walk(&held, end, settings));
-            self.held = held;
+            self.settle(End::Open, settings);
         }
-        self.retry = 0;
-        if let Some(long) = self.long.take_if(|_| end.is_end()) {
+        self.retry = if self.held.len() > OFTEN { self.held.len() + self.held.len() / 16 } else { 0 };
+        self.flush();
+        std::mem::take(&mut self.events)
+    }
+
+    /// Takes the last text, and gives all that is left. What the text alone decides is decided before what its end does, so that
+    /// it is the same whether the end was known when the text came.
+    pub(crate) fn finish(&mut self, text: &str, end: End, settings: &Settings) -> Vec<Event> {
+        self.held.push_str(text);
+        self.settle(End::Open, settings);
+        self.settle(end, settings);
+        if let Some(long) = self.long.take() {
             self.stream(long, "", end, settings);
         }
-        if self.held.len() > OFTEN {
-            self.retry = self.held.len() + self.held.len() / 16;
-        }
-        if end.is_end() {
-            let pending = std::mem::take(&mut self.pending);
-            let framed = end == End::Cut && !pending.trim().is_empty();
-            match self.said || self.has_call() || self.reasoned || self.lost || framed {
-                true => self.markup(&pending),
-                false => self.text.push_str(&pending),
-            }
+        let pending = std::mem::take(&mut self.pending);
+        let framed = end == End::Cut && !pending.trim().is_empty();
+        match self.said || self.has_call() || self.reasoned || self.lost || framed {
+            true => self.markup(&pending),
+            false => self.text.push_str(&pending),
         }
         self.flush();
         std::mem::take(&mut self.events)
+    }
+
+    /// Steps over what is held; what is done leaves the front once.
+    fn settle(&mut self, end: End, settings: &Settings) {
+        let mut held = std::mem::take(&mut self.held);
+        held.drain(..self.walk(&held, end, settings));
+        self.held = held;
     }
 
     /// Steps over the text; the bytes that are done.

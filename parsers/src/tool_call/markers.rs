@@ -69,3 +69,31 @@ pub(super) fn may_begin(text: &[u8]) -> bool {
     let pair = usize::from(second) << 8 | usize::from(third);
     INDEX.pairs[pair >> 6] & (1 << (pair & 63)) != 0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line of a dictionary as libFuzzer reads it.
+    fn entry(marker: &str) -> String {
+        let escape = |byte: u8| match byte {
+            b'"' | b'\\' => format!("\\{}", char::from(byte)),
+            b' '..=b'~' => char::from(byte).to_string(),
+            _ => format!("\\x{byte:02X}"),
+        };
+        format!("\"{}\"", marker.bytes().map(escape).collect::<String>())
+    }
+
+    #[test]
+    fn the_dictionary_of_the_fuzz_target_has_every_marker() {
+        let dictionary = include_str!("../../fuzz/tool_call.dict");
+        let formats = FORMATS.iter().flat_map(|format| format.openers.iter().chain(format.closers));
+        let shells = SHELLS.iter().flat_map(|(opener, closers)| [opener].into_iter().chain(*closers));
+        let all = formats.chain(shells).chain([LEAKS, SURPLUS, INVENTED].into_iter().flatten());
+        let missing: Vec<String> = all
+            .map(|marker| entry(marker))
+            .filter(|line| !dictionary.lines().any(|known| known == line))
+            .collect();
+        assert!(missing.is_empty(), "parsers/fuzz/tool_call.dict lacks\n{}", missing.join("\n"));
+    }
+}

@@ -172,7 +172,7 @@ impl TextParser {
         events.extend(self.machine.lift(rest.calls, &self.settings));
         let text = std::mem::take(&mut self.blanks) + &rest.text;
         if self.active {
-            events.extend(self.machine.push(&text, end, &self.settings));
+            events.extend(self.machine.finish(&text, end, &self.settings));
         }
         let lost = rest.lost || self.machine.lost();
         let calls = self.machine.calls() > 0;
@@ -238,10 +238,10 @@ impl TextParser {
             }
             events.extend(self.thought.release());
             let text = std::mem::take(&mut self.blanks);
-            events.extend(self.machine.push(&text, End::Open, &self.settings));
+            events.extend(self.machine.push(&text, &self.settings));
             return;
         }
-        events.extend(self.machine.push(text, End::Open, &self.settings));
+        events.extend(self.machine.push(text, &self.settings));
     }
 }
 

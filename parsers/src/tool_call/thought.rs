@@ -71,6 +71,8 @@ impl Thought {
     /// Nothing follows. `open`: the thought was never closed.
     pub(crate) fn finish(&mut self, end: End, open: bool, settings: &Settings) -> Rest {
         let mut rest = Rest::default();
+        // What the text alone decides is decided before what its end does.
+        self.run(End::Open, settings, &mut rest.events);
         self.run(end, settings, &mut rest.events);
         if let Some((calls, used)) = self.draft.take() {
             let behind = self.held.split_off(used);
@@ -120,7 +122,8 @@ impl Thought {
             Ok(_) | Err(_) => {}
         }
         if at < self.held.len() {
-            match self.candidate(at, end, settings) {
+            // One that is none is counted when it is passed, not each time that more comes behind it.
+            match self.look(at, end, settings) {
                 Found::Calls(more, bytes) => {
                     if let Some((calls, used)) = &mut self.draft {
                         calls.extend(more);

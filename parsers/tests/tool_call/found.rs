@@ -6,13 +6,17 @@ use crate::tables::{read, shown};
 
 /// The answer, which no cut changes; of long texts some cuts.
 fn steady(text: &str) -> Value {
-    let whole = shown(&read([text], &Value::Null));
+    steady_for(text, &Value::Null)
+}
+
+fn steady_for(text: &str, request: &Value) -> Value {
+    let whole = shown(&read([text], request));
     let step = if text.len() > 2000 { 97 } else { 1 };
     for at in (1..text.len()).step_by(step).filter(|at| text.is_char_boundary(*at)) {
         let (before, behind) = text.split_at(at);
-        assert_eq!(shown(&read([before, behind], &Value::Null)), whole, "cut at {at}: {text}");
+        assert_eq!(shown(&read([before, behind], request)), whole, "cut at {at}: {text}");
     }
-    assert_eq!(shown(&read(text.split_inclusive(|_| true), &Value::Null)), whole, "by letters: {text}");
+    assert_eq!(shown(&read(text.split_inclusive(|_| true), request)), whole, "by letters: {text}");
     whole
 }
 
@@ -118,4 +122,10 @@ fn limits_are_the_same_in_one_piece_and_in_many() {
     ] {
         assert_eq!(steady(&text)["calls"], calls, "{text}");
     }
+}
+
+#[test]
+fn what_is_no_call_behind_a_draft_counts_once_however_often_more_comes_behind_it() {
+    let text = format!("a\n{CALL}\n<tool_call>junk</tool_call>\n{}\n{CALL}", "x ".repeat(2100));
+    assert_eq!(steady_for(&text, &json!({"thinking_open": true}))["calls"], json!([["now", {}]]));
 }
