@@ -261,6 +261,11 @@ impl Format {
         Self { with, ..self }
     }
 
+    /// Its tags are weak evidence.
+    pub(crate) fn is_loose(&self) -> bool {
+        self.grammar == Grammar::Loose
+    }
+
     /// Reads the text from this format's opener on.
     pub(crate) fn read(&'static self, text: &str, opener: &str, ctx: Context<'_>) -> Step {
         let at = opener.len();

@@ -83,6 +83,7 @@ impl Machine {
             let leaks = partial && self.gap && self.has_call();
             match formats::at(rest) {
                 Ok((format, _)) if !settings.looks_for(format) => return Look::Text(1),
+                Ok((format, _)) if format.is_loose() && self.rejected > PATIENCE => return Look::Text(1),
                 // Half a wrapper behind a call, where the model ended its turn.
                 Ok((_, opener))
                     if end == End::Stop
@@ -103,7 +104,10 @@ impl Machine {
                         // No call, but it may still become noise: `<function` of `<function_response>`.
                         return Look::Hold;
                     }
-                    return self.meant(rest, step, doubt, end, settings);
+                    return match self.meant(rest, step, doubt, end, settings) {
+                        Look::Read(step, strong) => Look::Read(step, strong && !format.is_loose()),
+                        look => look,
+                    };
                 }
                 // The answer was cut inside a marker.
                 Err(true)

@@ -5,7 +5,7 @@
 
 use super::Settings;
 use super::behind::{sentence, span, subject};
-use super::formats::{Format, Grammar};
+use super::formats::Format;
 use super::grammar::{End, Step};
 use super::lead::Lead;
 use super::lines::closes_showing;
@@ -42,7 +42,7 @@ impl Doubt {
 impl Machine {
     /// What a call of this format needs here in order to be one.
     pub(super) fn doubt_of(&self, format: &Format) -> Doubt {
-        let least = if format.grammar == Grammar::Loose { Doubt::Alone } else { Doubt::None };
+        let least = if format.is_loose() { Doubt::Alone } else { Doubt::None };
         self.doubt().max(least)
     }
 

@@ -110,7 +110,7 @@ impl Place {
 
     /// A call here is talk, whatever follows. `blanks`: what stands before it and is not yet text.
     pub(super) fn is_shown(&self, blanks: &str) -> bool {
-        let context = || self.diff && self.start && self.indent + columns(last_line(blanks)) > 0;
+        let context = || self.diff && self.start && self.indent + columns(last_line(last_bytes(blanks))) > 0;
         self.is_talk() || showing(&self.head).is_some() || is_gutter(&self.head) || context()
     }
 

@@ -239,6 +239,7 @@ impl Thought {
         match format.read(rest, opener, context) {
             Step::More if context.end.is_end() => Found::Talk(rest.len()),
             Step::More => Found::Open,
+            Step::Not(_) if format.is_loose() => Found::Rejected,
             Step::Calls(_, used) | Step::Not(used) | Step::Before(_, _, used) => Found::Talk(used.max(1)),
             Step::Opener(used) => {
                 let from = used + loose_blanks(&rest[used..]);
