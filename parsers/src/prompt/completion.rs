@@ -45,13 +45,15 @@ impl PromptCounter {
         Some(cut(request, normalisation, count))
     }
 
-    /// A text that the vocabulary gives up on has no more tokens than bytes.
+    /// A text that the vocabulary gives up on, or that the engine reads otherwise, has no more tokens than bytes, and a blank at the front.
     fn count_plain(&self, text: &str, normalisation: Normalisation, framed: bool) -> TokenCount {
         let around = if framed { self.vocabulary.around() } else { 0 };
         let nfc = self.nfc && normalisation == Normalisation::Vllm;
         match self.vocabulary.count(text, nfc, &Stop::default()) {
-            Ok(counted) => TokenCount::Exact(counted.tokens + around),
-            Err(_) => TokenCount::Between { low: around, high: text.len() as u64 + around },
+            Ok(counted) if !(self.vocabulary.is_rebuilt && normalisation == Normalisation::Vllm) => {
+                TokenCount::Exact(counted.tokens + around)
+            }
+            _ => TokenCount::Between { low: around, high: text.len() as u64 + 1 + around },
         }
     }
 }

@@ -171,7 +171,8 @@ impl PromptCounter {
             Normalisation::LlamaCpp => self.vocabulary.around(),
         };
         let count = sum.counted.tokens + around;
-        if sum.unsure {
+        let is_rebuilt = self.vocabulary.is_rebuilt && normalisation == Normalisation::Vllm;
+        if sum.unsure || is_rebuilt {
             return Ok(cut(request, normalisation, unsure::bounds(request, count)));
         }
         let date = if sum.dated { DATE_ALLOWANCE } else { 0 } + sum.wide;

@@ -74,6 +74,24 @@ struct Sources {
     special: Map<String, Json>,
     /// config.json and preprocessor_config.json
     about: [Json; 2],
+    /// What transformers is told to read the vocabulary with.
+    class: Option<String>,
+}
+
+impl Sources {
+    /// Whether vLLM's transformers (5.19) takes only the words and the merges of tokenizer.json, and does the rest as its own class for Llama 2
+    /// has it: other blanks at the front and behind special tokens. That class is not used for most models whose files name it; which,
+    /// stands in a list of its own, of which only what is certain is known here.
+    fn is_rebuilt(&self, vocabulary: &Vocabulary) -> bool {
+        let [config, _] = &self.about;
+        let text = |name: &str| config.get(name).and_then(Json::as_str);
+        let class = self.class.as_deref().or_else(|| text("tokenizer_class")).unwrap_or_default();
+        let is_llama = ["Llama", "CodeLlama"].iter().any(|family| {
+            class.strip_prefix(family).is_some_and(|rest| ["Tokenizer", "TokenizerFast"].contains(&rest))
+        });
+        is_llama
+            && (!vocabulary.is_byte_level() || matches!(text("model_type"), Some("llama" | "code_llama")))
+    }
 }
 
 impl PromptCounter {
@@ -93,8 +111,9 @@ impl PromptCounter {
             return Self::load_tekken(path, name);
         };
         let vocabulary = Vocabulary::from_json(&text);
-        let vocabulary = vocabulary.map_err(|reason| LoadError::Vocabulary { path: file, reason })?;
+        let mut vocabulary = vocabulary.map_err(|reason| LoadError::Vocabulary { path: file, reason })?;
         let sources = read_sources(path)?;
+        vocabulary.is_rebuilt = sources.is_rebuilt(&vocabulary);
         Self::new(path, name, vocabulary, true, sources)
     }
 
@@ -140,6 +159,7 @@ impl PromptCounter {
             with_tools: template("tokenizer.chat_template.tool_use"),
             special,
             about: [Json::Null, Json::Null],
+            class: None,
         };
         Self::new(path, name, vocabulary, false, sources)
     }
@@ -151,7 +171,7 @@ impl PromptCounter {
         nfc: bool,
         sources: Sources,
     ) -> Result<Self, LoadError> {
-        let Sources { plain, with_tools, special, about: [config, preprocessor] } = sources;
+        let Sources { plain, with_tools, special, about: [config, preprocessor], .. } = sources;
         let images = ImageRule::find(&config, &preprocessor, plain.as_deref().unwrap_or_default());
         let chat = plain
             .map(|plain| Chat::compile(&plain, with_tools.as_deref()))
@@ -259,6 +279,7 @@ fn read_sources(folder: &Path) -> Result<Sources, LoadError> {
     let config = json("tokenizer_config.json")?;
     let mut sources =
         Sources { about: [json("config.json")?, json("preprocessor_config.json")?], ..Sources::default() };
+    sources.class = config.get("tokenizer_class").and_then(Json::as_str).map(str::to_owned);
     for name in SPECIAL_TOKENS {
         let token =
             config.get(name).and_then(|token| token.as_str().or_else(|| token.get("content")?.as_str()));

@@ -108,6 +108,34 @@ fn a_model_may_bring_another_template_for_tools() {
     assert_eq!(counter.render_chat(&request(&body), LlamaCpp).unwrap(), "with tools");
 }
 
+/// transformers 5.19 takes Llama 2's words and merges, and has its own way with blanks.
+#[test]
+fn a_vocabulary_that_vllm_makes_anew_is_counted_for_llama_cpp_alone() {
+    let words = ["<unk>", "<s>", "▁", "a", "▁a"].iter().enumerate();
+    let vocab: serde_json::Map<String, Json> = words.map(|(id, word)| ((*word).into(), id.into())).collect();
+    let blanks = json!([{"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]);
+    let special = json!({"id": 1, "content": "<s>", "special": true, "normalized": false, "lstrip": false, "rstrip": false, "single_word": false});
+    let letters = json!({
+        "version": "1.0", "added_tokens": [special], "normalizer": {"type": "Sequence", "normalizers": blanks},
+        "model": {"type": "BPE", "unk_token": "<unk>", "vocab": vocab, "merges": ["▁ a"]},
+    })
+    .to_string();
+    let count = |name: &str, tokenizer: &str, class: &str, kind: &str, engine| {
+        let config =
+            json!({"tokenizer_class": class, "chat_template": "<s>{{ messages[0].content }}"}).to_string();
+        let about = json!({"model_type": kind}).to_string();
+        let files =
+            [("tokenizer.json", tokenizer), ("tokenizer_config.json", &config), ("config.json", &about)];
+        load(name, &files).count_chat(&request(&user("a a")), engine).unwrap()
+    };
+    assert!(!count("letters", &letters, "LlamaTokenizer", "llama", Vllm).is_exact());
+    assert!(!count("letters-fast", &letters, "LlamaTokenizerFast", "new", Vllm).is_exact());
+    assert_eq!(count("letters-cpp", &letters, "LlamaTokenizer", "llama", LlamaCpp).low(), 3);
+    assert!(count("letters-own", &letters, "PreTrainedTokenizerFast", "llama", Vllm).is_exact());
+    assert!(!count("bytes", TINY, "LlamaTokenizer", "llama", Vllm).is_exact());
+    assert!(count("bytes-listed", TINY, "LlamaTokenizerFast", "deepseek_v3", Vllm).is_exact());
+}
+
 #[test]
 fn without_a_template_there_is_no_chat_but_there_is_text() {
     let counter = load("bare", &[("tokenizer.json", TINY)]);

@@ -103,6 +103,8 @@ impl Vocabulary {
             around: u64::from(adds_bos) + u64::from(adds_eos),
             model: "bpe",
             size: tokens.len(),
+            is_byte_level: true,
+            is_rebuilt: false,
             parts_apart: true,
             anchors: HashMap::new(),
             pool: Mutex::default(),

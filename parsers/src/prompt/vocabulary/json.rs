@@ -39,6 +39,8 @@ impl Vocabulary {
             root.insert("normalizer".into(), Json::Null);
             compose_added(root);
         }
+        let is_byte_level =
+            root.get("model").and_then(|model| model.get("byte_level")) == Some(&Json::Bool(true));
         let gaps = fill_json_gaps(root);
         let splitter =
             splitter::of_json(&root.insert("pre_tokenizer".into(), Json::Null).unwrap_or_default())?;
@@ -60,6 +62,8 @@ impl Vocabulary {
             around,
             model,
             size,
+            is_byte_level,
+            is_rebuilt: false,
             parts_apart,
             anchors: HashMap::new(),
             pool: Mutex::default(),

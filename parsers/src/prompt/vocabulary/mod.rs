@@ -70,6 +70,9 @@ pub(super) struct Vocabulary {
     around: u64,
     model: &'static str,
     size: usize,
+    is_byte_level: bool,
+    /// Whether vLLM counts otherwise than the file says: it makes the vocabulary anew.
+    pub(super) is_rebuilt: bool,
     /// Whether a text that begins behind a special token is normalised as it would be at the front.
     parts_apart: bool,
     anchors: HashMap<u32, String>,
@@ -128,6 +131,11 @@ impl Vocabulary {
     /// The kind of vocabulary: `bpe`, `unigram`.
     pub(super) fn model(&self) -> &'static str {
         self.model
+    }
+
+    /// Whether its tokens are made of bytes and not of letters.
+    pub(super) fn is_byte_level(&self) -> bool {
+        self.is_byte_level
     }
 
     /// How many tokens there are.

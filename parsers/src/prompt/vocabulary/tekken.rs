@@ -65,6 +65,8 @@ impl Vocabulary {
             around: 1,
             model: "tekken",
             size: all as usize,
+            is_byte_level: true,
+            is_rebuilt: false,
             parts_apart: true,
             anchors: HashMap::new(),
             pool: Mutex::default(),
