@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Reply, Step};
 use crate::repairing::CALL;
-use crate::repairing_blocks::{ARGUMENTS, both, calls, plain, streamed, world};
+use crate::repairing_blocks::{ARGUMENTS, both, calls, plain, shown, streamed, world};
 use crate::speaking::{APIS, Api, Part, event, sent};
 
 #[tokio::test(start_paused = true)]
@@ -259,5 +259,25 @@ async fn a_structured_call_that_the_limit_cut_is_told_as_it_came() {
             "{}",
             answer.body
         );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_the_order_of_its_parts_an_answer_is_the_same_plain_and_streamed() {
+    let same = "<tool_call>\n{\"name\": \"read_file\", \"arguments\": {\"path\": \"real.rs\"}}\n</tool_call>";
+    let draft = same.replace("real.rs", "draft.rs");
+    let real = Part::Call("read_file", ARGUMENTS);
+    let kinds = [Part::Thought("Hm. "), Part::Text("On it. "), Part::Text(same), Part::Text(&draft), real];
+    for (first, second) in kinds.iter().flat_map(|first| kinds.iter().map(move |second| (*first, *second))) {
+        let parts = [Part::Text("So.\n"), first, second];
+        let has_calls = parts.iter().any(|part| matches!(part, Part::Call(..)));
+        let finish = if has_calls { "tool_calls" } else { "stop" };
+        for api in APIS {
+            let whole = api.of_body(&plain(api, &api.answer(&parts, finish)).await);
+            let answer = streamed(api, api.steps(&parts, 3, finish), &json!({})).await;
+            let message = api.assembled(&answer);
+            assert_eq!(message.faults, Vec::<String>::new(), "{api:?} {parts:?}: {}", answer.body);
+            assert_eq!(shown(&message), shown(&whole), "{api:?} {parts:?}: {}", answer.body);
+        }
     }
 }

@@ -44,7 +44,7 @@ pub(crate) async fn both(api: Api, parts: &[Part<'_>], finish: &str) -> Message 
     whole
 }
 
-fn shown(message: &Message) -> (String, String, Vec<(String, Value)>, Option<String>) {
+pub(crate) fn shown(message: &Message) -> (String, String, Vec<(String, Value)>, Option<String>) {
     let read = |text: &str| serde_json::from_str(text).unwrap_or(Value::Null);
     let calls = message.calls.iter().map(|call| (call.name.clone(), read(&call.arguments))).collect();
     (message.content.trim().to_owned(), message.reasoning.clone(), calls, message.finish.clone())

@@ -9,6 +9,9 @@ use switchback_parsers::json::Value;
 
 use super::{CallPiece, Frame, Said};
 
+/// White space that waits for a word, in bytes: more of it is shown, as a model that writes nothing else must be seen to do so.
+const BLANK: usize = 256;
+
 /// What a block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -153,7 +156,10 @@ impl<S: Shape> Blocks<S> {
                 waits = kind == Kind::Text && said.text.trim().is_empty();
             }
             Mark::Within(place) if S::ends_call(event) && self.breaks_off(&place) => return self.take_over(),
-            Mark::Within(_) => waits = !self.waiting.is_empty() && said.text.trim().is_empty(),
+            Mark::Within(_) => {
+                let is_short = self.blank.len() + said.text.len() <= BLANK;
+                waits = !self.waiting.is_empty() && said.text.trim().is_empty() && is_short;
+            }
             Mark::Closes(place) => {
                 self.note(said);
                 if self.breaks_off(&place) {
