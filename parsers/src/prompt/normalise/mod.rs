@@ -106,3 +106,13 @@ pub(super) fn text<'a>(object: &'a Map<String, Json>, key: &str) -> Option<&'a s
 pub(super) fn has_role(message: &Map<String, Json>, role: &str) -> bool {
     text(message, "role") == Some(role)
 }
+
+/// What Python takes for false.
+pub(super) fn is_nothing(value: &Json) -> bool {
+    match value {
+        Json::Array(items) => items.is_empty(),
+        Json::Object(members) => members.is_empty(),
+        Json::Number(number) => number.as_f64() == Some(0.0),
+        other => *other == false,
+    }
+}

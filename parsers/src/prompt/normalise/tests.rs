@@ -151,6 +151,8 @@ fn vllm_hands_on_thoughts_and_texts_of_any_type_and_refuses_what_it_cannot_join(
     let listed = vllm::prepare(&parts, &lists).unwrap().context["messages"][0]["content"].clone();
     assert_eq!(listed, json!([{"type": "text", "text": 7}]));
     assert!(vllm::prepare(&parts, &Traits::default()).is_err());
+    let none = json!({"messages": [{"role": "user", "content": [{"type": "text", "text": false}, {"type": "text", "text": []}]}]});
+    assert_eq!(for_vllm(&none).context["messages"][0]["content"], "");
     let odd = json!({"messages": [{"role": "assistant", "content": {}, "tool_calls": ""}]});
     assert_eq!(for_vllm(&odd).context["messages"][0], json!({"role": "assistant", "content": ""}));
 }

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{Ending, Prepared, Refused, has_role, member, messages, text};
+use super::{Ending, Prepared, Refused, has_role, is_nothing, member, messages, text};
 use crate::prompt::probe::Traits;
 use crate::request::ChatRequest;
 
@@ -193,7 +193,9 @@ fn joined_text(parts: &[Json], media: &mut u64) -> Result<String, Refused> {
         match read_part(part)? {
             Part::Text(text) | Part::Tool(text) if !text.is_empty() => texts.push(text),
             Part::Media(_) => *media += 1,
-            Part::Odd(_) => return Err(Refused::new("the text of a content part must be a string")),
+            Part::Odd(value) if !is_nothing(value) => {
+                return Err(Refused::new("the text of a content part must be a string"));
+            }
             _ => {}
         }
     }
