@@ -22,7 +22,7 @@ const ROW: usize = 64;
 enum Next {
     /// A further call, or what belongs to one: so many bytes.
     Call(usize),
-    /// A call has begun, and is long or not yet complete.
+    /// A call or a thought has begun, and is long or not yet complete.
     Begun(Size),
     /// It may become one of these.
     Open,
@@ -105,7 +105,7 @@ impl Machine {
             match next {
                 Next::Call(bytes) => used = Some(bytes),
                 Next::Begun(Size::Long) => return Some(true),
-                // Cut inside a further call.
+                // It never ends, or was cut.
                 Next::Begun(Size::Short) if end == End::Stop => return Some(false),
                 Next::Begun(Size::Short) => return undecided(true),
                 Next::Marker(_) => return Some(false),
@@ -147,7 +147,7 @@ impl Machine {
 fn thought(text: &str, opener: usize, closers: &[&str]) -> Next {
     match find_any(&text[opener..], closers) {
         Some((at, closer)) => Next::Call(opener + at + closer.len()),
-        None => Next::Open,
+        None => Next::Begun(Size::Short),
     }
 }
 

@@ -3,6 +3,8 @@
 //! Who calls has said what there was to say, or says what they are about to do. Who shows a call announces it ("The log was:") and
 //! goes on behind it. Only the end of the last line counts, and few words: punctuation is the same in most languages.
 
+use super::formats;
+
 /// How the last line before a place ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lead {
@@ -217,8 +219,12 @@ pub(super) fn of(line: &str) -> Lead {
 
 /// A sentence, or a block of other text, ends with this line.
 fn ends(line: &str) -> bool {
-    if line.starts_with("```") || line.starts_with("~~~") || line.ends_with('>') {
+    if line.starts_with("```") || line.starts_with("~~~") {
         return true;
+    }
+    // Elements; the markup of a call that was none, or a tag that is spoken of, ends nothing.
+    if line.ends_with('>') {
+        return line.starts_with('<') && formats::at(line).is_err() && formats::closer_at(line).is_err();
     }
     let line = line.trim_end_matches(['*', '_', '"', '\'', ')', ']', '”', '’', '»', '」', '）', ' ']);
     let mut back = line.chars().rev();
