@@ -222,9 +222,10 @@ fn ends(line: &str) -> bool {
     if line.starts_with("```") || line.starts_with("~~~") {
         return true;
     }
-    // Elements; the markup of a call that was none, or a tag that is spoken of, ends nothing.
+    // An element; the markup of a call that was none ends nothing.
     if line.ends_with('>') {
-        return line.starts_with('<') && formats::at(line).is_err() && formats::closer_at(line).is_err();
+        let marks = |text: &str| formats::at(text).is_ok() || formats::closer_at(text).is_ok();
+        return !marks(line) && !line.rfind('<').is_some_and(|tag| marks(&line[tag..]));
     }
     let line = line.trim_end_matches(['*', '_', '"', '\'', ')', ']', '”', '’', '»', '」', '）', ' ']);
     let mut back = line.chars().rev();
