@@ -1,15 +1,25 @@
 //! Gemma's own notation: `call:NAME{k:<|"|>text<|"|>,n:1,o:{…},a:[…]}`, and FunctionGemma's with `<escape>`.
 //!
-//! A delimited string is verbatim. What stands bare is typed by the schema, so `00777` for a string keeps its zeros.
+//! A delimited string is verbatim, and may show whole calls: their delimiters are counted. What stands bare is typed by the
+//! schema, so `00777` for a string keeps its zeros.
 
-use super::grammar::{Context, Step, blanks, name_length, starts_with_any};
+use super::grammar::{Call, Context, End, Step, blanks, name_length, starts_with_any};
 use super::json_block::{self, Body};
 use super::normalise::{self, quoted};
 use super::pythonic::Stop;
 use super::values::{DEPTH, Values};
 
+/// What stands around calls and strings.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Marks<'m> {
+    pub(crate) quote: &'m str,
+    pub(crate) openers: &'m [&'m str],
+    pub(crate) closers: &'m [&'m str],
+}
+
 /// Reads `call:NAME{…}` from `at` on, then one of the closers.
-pub(crate) fn call(text: &str, at: usize, quote: &str, closers: &[&str], ctx: Context<'_>) -> Step {
+pub(crate) fn call(text: &str, at: usize, marks: Marks<'_>, ctx: Context<'_>) -> Step {
+    let closers = marks.closers;
     let start = at + blanks(&text[at..]);
     let Some(rest) = text[start..].strip_prefix("call:") else {
         return if "call:".starts_with(&text[start..]) { Step::More } else { Step::Not(at) };
@@ -37,10 +47,8 @@ pub(crate) fn call(text: &str, at: usize, quote: &str, closers: &[&str], ctx: Co
             }
         }
     } else {
-        let mut reader = Reader { text, at: from + 1, quote, depth: 1 };
-        let mut values = Values::new(name, ctx.tools);
-        match reader.members(Some(&mut values)) {
-            Ok(_) => (values.call(), reader.at),
+        match object(text, from, name, marks, ctx) {
+            Ok(read) => read,
             Err(Stop::Short) => return Step::More,
             Err(Stop::Bad) => return Step::Broken(Vec::new(), from),
         }
@@ -54,16 +62,40 @@ pub(crate) fn call(text: &str, at: usize, quote: &str, closers: &[&str], ctx: Co
     }
 }
 
+/// The call whose braces begin at `at`, and where they end. A call that a string shows is counted; where that leaves the string
+/// open at the end of the answer, the opener was only mentioned, and the first delimiter ends the string.
+fn object(
+    text: &str,
+    at: usize,
+    name: &str,
+    marks: Marks<'_>,
+    ctx: Context<'_>,
+) -> Result<(Call, usize), Stop> {
+    let read = |counts| {
+        let mut reader = Reader { text, at: at + 1, marks, counts, depth: 1 };
+        let mut values = Values::new(name, ctx.tools);
+        reader.members(Some(&mut values)).map(|_| (values.call(), reader.at))
+    };
+    match (read(true), ctx.end) {
+        (Err(Stop::Short), End::Stop) => read(false),
+        // Cut inside a string, or behind it: two readings, and none of them may run.
+        (Err(Stop::Short), End::Cut) => read(false).and(Err(Stop::Short)),
+        (found, _) => found,
+    }
+}
+
 struct Reader<'t> {
     text: &'t str,
     at: usize,
-    quote: &'t str,
+    marks: Marks<'t>,
+    /// Calls that a string shows are counted.
+    counts: bool,
     /// Containers that are open.
     depth: usize,
 }
 
-impl Reader<'_> {
-    fn rest(&self) -> &str {
+impl<'t> Reader<'t> {
+    fn rest(&self) -> &'t str {
         &self.text[self.at..]
     }
 
@@ -89,8 +121,8 @@ impl Reader<'_> {
             }
             let colon = self.rest().find(':').ok_or(Stop::Short)?;
             let key = self.rest()[..colon].trim();
-            let key = key.strip_prefix(self.quote).unwrap_or(key);
-            let key = key.strip_suffix(self.quote).unwrap_or(key).trim_matches('"').to_owned();
+            let key = key.strip_prefix(self.marks.quote).unwrap_or(key);
+            let key = key.strip_suffix(self.marks.quote).unwrap_or(key).trim_matches('"').to_owned();
             if key.is_empty() || key.contains(['{', '}', '[', ']', ',']) {
                 return Err(Stop::Bad);
             }
@@ -113,10 +145,10 @@ impl Reader<'_> {
     }
 
     fn value(&mut self) -> Result<Value, Stop> {
-        if self.eat(self.quote) {
-            let end = self.rest().find(self.quote).ok_or(Stop::Short)?;
+        if self.eat(self.marks.quote) {
+            let end = self.string_length().ok_or(Stop::Short)?;
             let text = self.rest()[..end].to_owned();
-            self.at += end + self.quote.len();
+            self.at += end + self.marks.quote.len();
             return Ok(Value::Text(text));
         }
         if self.rest().starts_with('"') {
@@ -139,6 +171,23 @@ impl Reader<'_> {
         let bare = bare.trim().to_owned();
         self.at += end;
         Ok(Value::Bare(bare))
+    }
+
+    /// Bytes of a delimited string: up to a delimiter outside of any call that it shows.
+    fn string_length(&self) -> Option<usize> {
+        let (rest, mut open) = (self.rest(), 0usize);
+        if !self.counts {
+            return rest.find(self.marks.quote);
+        }
+        memchr::memchr_iter(b'<', rest.as_bytes()).find(|at| {
+            let here = &rest[*at..];
+            if let Ok(opener) = starts_with_any(here, self.marks.openers) {
+                open += usize::from(here[opener.len()..].starts_with("call:"));
+            } else if starts_with_any(here, self.marks.closers).is_ok() {
+                open = open.saturating_sub(1);
+            }
+            open == 0 && here.starts_with(self.marks.quote)
+        })
     }
 
     /// A string in JSON's quotes.

@@ -3,10 +3,14 @@
 //! Analysis is reasoning, final is text, commentary without a recipient is a preamble for the user. A message with a tool as its
 //! recipient is a call, in whatever channel. Talk about a call inside a message's body is talk.
 
-use super::grammar::{Context, Step, find_any, may_become, name_length, window};
+use super::grammar::{Context, Step, find_any, may_become, name_length, starts_with_any, window};
 use super::named;
 
 pub(crate) const MESSAGE: &str = "<|message|>";
+const START: &str = "<|start|>";
+const CHANNEL: &str = "<|channel|>";
+const CONSTRAIN: &str = "<|constrain|>";
+const CHANNELS: &[&str] = &["analysis", "commentary", "final"];
 /// What ends a message.
 pub(crate) const CLOSERS: &[&str] = &["<|end|>", "<|call|>", "<|return|>", "<|eom|>", "<|eot|>"];
 /// What ends its body, if only because the next message begins.
@@ -19,12 +23,11 @@ const THOUGHT: usize = 4096;
 
 /// A message whose header begins with the text (`<|start|>assistant…` or `<|channel|>…`).
 pub(crate) fn message(text: &str, ctx: Context<'_>) -> Step {
-    let Some(length) = window(text, LONGEST).find(MESSAGE) else {
-        return if text.len() <= LONGEST { Step::More } else { Step::Not(1) };
+    let length = match header_length(text) {
+        Ok(length) => length,
+        Err(true) => return Step::More,
+        Err(false) => return Step::Not(1),
     };
-    if text[..length].contains('\n') {
-        return Step::Not(1);
-    }
     let (header, from) = (&text[..length], length + MESSAGE.len());
     let body = text[from..].trim_start();
     let channel = header.rsplit("<|channel|>").next().unwrap_or_default().trim_start();
@@ -34,7 +37,7 @@ pub(crate) fn message(text: &str, ctx: Context<'_>) -> Step {
     if let Some(tool) = recipient(header).filter(|tool| !thinks || ctx.tools.resolve(tool).is_some()) {
         // A message to a tool may hold blocks of tags instead, which name the tool themselves.
         if body.starts_with("<atem:") {
-            return Step::Shell(from, CLOSERS);
+            return Step::Opener(from);
         }
         if may_become(body, "<atem:") {
             return Step::More;
@@ -42,6 +45,46 @@ pub(crate) fn message(text: &str, ctx: Context<'_>) -> Step {
         return named::body(text, from, tool, None, CLOSERS, ctx);
     }
     if thinks { Step::Reasoning(from, ENDS) } else { Step::Shell(from, CLOSERS) }
+}
+
+/// Bytes of the header at the start of the text: a role, channels, recipients, a type of content, and no other words. Without
+/// that rule all that stands between the mention of two tokens would be markup. `Err(true)` while it is open.
+fn header_length(text: &str) -> Result<usize, bool> {
+    let near = window(text, LONGEST);
+    let (mut at, mut before, mut addressed) = (0, "", false);
+    loop {
+        at += near[at..].len() - near[at..].trim_start_matches([' ', '\t']).len();
+        let rest = &near[at..];
+        match starts_with_any(rest, &[START, CHANNEL, CONSTRAIN, MESSAGE]) {
+            // A channel has a name.
+            Ok(MESSAGE) => return if before == CHANNEL { Err(false) } else { Ok(at) },
+            Ok(token) => {
+                (before, at) = (token, at + token.len());
+                continue;
+            }
+            Err(true) => return Err(text.len() <= LONGEST),
+            Err(false) => {}
+        }
+        let length = rest.find(|c: char| c.is_whitespace() || c == '<').unwrap_or(rest.len());
+        let word = &rest[..length];
+        let open = length == rest.len();
+        let fits = |known: &str| if open { known.starts_with(word) } else { known == word };
+        let recipient = word.strip_prefix("to=");
+        let typed = name_length(word) == length && (before == CONSTRAIN || addressed);
+        let known = match before {
+            START => fits("assistant"),
+            CHANNEL => CHANNELS.iter().any(|channel| fits(channel)),
+            _ => {
+                typed
+                    || (open && may_become(word, "to="))
+                    || recipient.is_some_and(|name| name_length(name) == name.len())
+            }
+        };
+        if word.is_empty() || !known {
+            return Err(false);
+        }
+        (before, addressed, at) = ("", addressed || recipient.is_some(), at + length);
+    }
 }
 
 /// The tool of a message whose body begins where this header ends.

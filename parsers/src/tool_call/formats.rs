@@ -4,7 +4,7 @@
 //! name a family: the grammar decides on the bytes behind it.
 
 use super::grammar::{self, Context, Step, may_become, starts_with_any};
-pub(crate) use super::leaks::{INVENTED, LEAKS, SHELLS, SURPLUS};
+pub(crate) use super::leaks::{INVENTED, LEAKS, SHELLS, SURPLUS, THOUGHTS};
 use super::{braces, channels, json_block, markers, named, tags, weak, wrapper, xml_block};
 
 /// How a format's text is read.
@@ -251,8 +251,8 @@ impl Narrow {
         Some(Self { entries, weak })
     }
 
-    pub(super) fn holds(&self, format: &Format) -> bool {
-        self.entries.contains(&format.name)
+    pub(super) fn holds(&self, name: &str) -> bool {
+        self.entries.contains(&name)
     }
 }
 
@@ -286,7 +286,10 @@ impl Format {
             Grammar::Section => wrapper::section(text, at, self, ctx),
             Grammar::Named => named::section(text, at, self.closers, ctx),
             Grammar::Mistral => named::mistral(text, at, ctx),
-            Grammar::Braces(quote) => braces::call(text, at, quote, self.closers, ctx),
+            Grammar::Braces(quote) => {
+                let marks = braces::Marks { quote, openers: self.openers, closers: self.closers };
+                braces::call(text, at, marks, ctx)
+            }
             Grammar::MiniMax3 => tags::minimax3(text, at)(ctx),
             Grammar::Kimi3 => tags::kimi3(text, ctx),
             Grammar::Plamo => named::plamo(text, at, self.closers, ctx),
@@ -311,13 +314,6 @@ impl Format {
             _ => FORMATS.iter().filter(shares).flat_map(|format| format.openers).copied().collect(),
         };
         grammar::settle(step, text, &openers, self.closers, ctx)
-    }
-}
-
-impl Grammar {
-    /// True for the formats of an answer's whole shell, whose markers may be followed by plain text.
-    pub(crate) fn is_shell(self) -> bool {
-        matches!(self, Self::Inkling | Self::Harmony)
     }
 }
 
@@ -346,9 +342,25 @@ pub(crate) fn closer_at(text: &str) -> Result<usize, bool> {
         let starts = |format: &Format| format.closers.iter().any(|closer| closer.starts_with(text));
         return Err(FORMATS.iter().any(starts));
     }
-    match starts_with_any(text, markers::closers(text.as_bytes())) {
+    let closers = markers::closers(text.as_bytes());
+    match starts_with_any(text, closers) {
         Ok(closer) if at(text).is_err() => Ok(closer.len()),
         Ok(_) => Err(false),
-        Err(may) => Err(may),
+        Err(true) => Err(true),
+        Err(false) => spaced_closer(text, closers),
+    }
+}
+
+/// Bytes of a closing tag with a blank before its bracket: `</tool_call >`.
+fn spaced_closer(text: &str, closers: &[&str]) -> Result<usize, bool> {
+    let tags = closers
+        .iter()
+        .filter(|closer| closer.starts_with("</"))
+        .filter_map(|closer| closer.strip_suffix('>'));
+    let behind = tags.filter_map(|tag| text.strip_prefix(tag)).find_map(|behind| behind.strip_prefix(' '));
+    match behind {
+        Some(behind) if behind.starts_with('>') => Ok(text.len() - behind.len() + 1),
+        Some(behind) => Err(behind.is_empty()),
+        None => Err(false),
     }
 }

@@ -5,9 +5,12 @@
 
 use super::formats;
 use super::grammar::{
-    Call, Context, End, Step, blanks, find_any, loose_blanks, may_be_blank, starts_with_any,
+    Call, Context, End, Step, blanks, find_any, loose_blanks, may_be_blank, starts_with_any, window,
 };
 use super::normalise;
+
+/// Longest comment behind a call, in bytes.
+const COMMENT: usize = 256;
 
 /// Where a JSON value ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,6 +152,14 @@ fn closed(text: &str, at: usize, calls: Vec<Call>, closers: &[&str], fenced: boo
             Err(true) => return Step::Calls(calls, text.len()),
             Err(false) => {}
         }
+        match comment(rest, closers, ctx) {
+            Ok(0) => {}
+            Ok(used) => {
+                end += used;
+                continue;
+            }
+            Err(()) => return Step::More,
+        }
         if let Some(after) = rest.strip_prefix("```").filter(|_| fenced) {
             end = text.len() - after.len();
         } else if !ctx.end.is_end() && (may_be_blank(rest) || (fenced && "```".starts_with(rest))) {
@@ -157,6 +168,23 @@ fn closed(text: &str, at: usize, calls: Vec<Call>, closers: &[&str], fenced: boo
             // Blanks before foreign text are that text's own.
             return Step::Calls(calls, if rest.is_empty() { end } else { at });
         }
+    }
+}
+
+/// Bytes of a comment behind the last object, if the wrapper's closer stands on the next line. `Err` while that is open.
+fn comment(text: &str, closers: &[&str], ctx: Context<'_>) -> Result<usize, ()> {
+    let (open, near) = (!ctx.end.is_end(), window(text, COMMENT));
+    if closers.is_empty() || !near.starts_with("//") {
+        return if open && !closers.is_empty() && text == "/" { Err(()) } else { Ok(0) };
+    }
+    let Some(line) = near.find('\n') else {
+        return if open && near.len() == text.len() { Err(()) } else { Ok(0) };
+    };
+    let behind = &text[line + blanks(&text[line..])..];
+    match starts_with_any(behind, closers) {
+        Ok(_) => Ok(text.len() - behind.len()),
+        Err(true) if open => Err(()),
+        Err(_) => Ok(0),
     }
 }
 

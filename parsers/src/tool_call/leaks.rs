@@ -60,3 +60,14 @@ pub(crate) const SHELLS: &[(&str, &[&str])] = &[
     ("<|open|>response<|sep|>", &["<|close|>response<|sep|>"]),
     ("<response>", &["</response>"]),
 ];
+
+/// Thoughts behind a call: opener and closers. Harmony's and Inkling's are messages of their own.
+pub(crate) const THOUGHTS: &[(&str, &[&str])] = &[
+    ("<think>", &["</think>"]),
+    ("<seed:think>", &["</seed:think>"]),
+    ("<mm:think>", &["</mm:think>"]),
+    ("[THINK]", &["[/THINK]"]),
+    ("◁think▷", &["◁/think▷"]),
+    ("<|channel>thought", &["<channel|>"]),
+    ("<|START_THINKING|>", &["<|END_THINKING|>"]),
+];

@@ -3,13 +3,14 @@
 //! The place decides as much as the bytes: in a fence, in inline code and on a quoted line all is text. A token that leaks is
 //! gone behind a call and at the very end; in the middle of an answer it is what the user asked about.
 
-use super::formats::{self, Format, INVENTED, LEAKS, SHELLS, SURPLUS, Weak};
+use super::formats::{self, Format, INVENTED, LEAKS, SHELLS, SURPLUS, THOUGHTS, Weak};
 use super::grammar::{self, End, Step, blanks, may_become, starts_with_any, window};
 use super::lines::{closes_showing, may_show};
 use super::long::{HELD, Long};
 use super::machine::{Look, Machine, PATIENCE};
 use super::meant::Doubt;
-use super::{Settings, channels, json_block, markers, named, weak};
+use super::tags::M3;
+use super::{Settings, channels, fence, json_block, markers, named, weak};
 
 /// A line of a fence is looked through for so many bytes.
 const LINE: usize = 256;
@@ -40,6 +41,26 @@ impl Machine {
     pub(super) fn look(&self, rest: &str, end: End, settings: &Settings) -> Look {
         let open = !end.is_end();
         let first = rest.as_bytes()[0];
+        if let Some(format) = self.list.filter(|_| self.gap) {
+            match first {
+                b',' | b';' => return Look::Drop(1),
+                // The ends of the list and of its wrapper, which may be that of a fence. MiniMax M3's marker begins alike.
+                b']' if open && may_become(rest, M3) => return Look::Hold,
+                b']' if !rest.starts_with(M3) => return Look::Drop(1),
+                b'`' => match starts_with_any(rest, format.closers) {
+                    Ok(closer) => return Look::Drop(closer.len()),
+                    Err(true) if open => return Look::Hold,
+                    Err(true) => return Look::Drop(rest.len()),
+                    Err(false) => {}
+                },
+                b'{' => {
+                    let context = self.context(end, settings);
+                    let step = json_block::list(rest, 0, format.closers, context);
+                    return Look::Read(format.settle(step, rest, context), true);
+                }
+                _ => {}
+            }
+        }
         if self.place.start && matches!(first, b'`' | b'~') {
             return self.look_fence(rest, end, settings);
         }
@@ -51,17 +72,6 @@ impl Machine {
         }
         if self.place.is_talk() {
             return Look::Text(1);
-        }
-        if let Some(format) = self.list.filter(|_| self.gap) {
-            match first {
-                b',' | b';' => return Look::Drop(1),
-                b'{' => {
-                    let context = self.context(end, settings);
-                    let step = json_block::list(rest, 0, format.closers, context);
-                    return Look::Read(format.settle(step, rest, context), true);
-                }
-                _ => {}
-            }
         }
         if self.shown && first == b'<' {
             match formats::closer_at(rest) {
@@ -174,13 +184,15 @@ impl Machine {
             }
         }
         if self.gap && self.has_call() {
-            if rest.starts_with(['}', ']']) && !rest.starts_with("]<") {
-                return if rest == "]" && open { Look::Hold } else { Look::Drop(1) };
+            if rest.starts_with(['}', ']']) && !rest.starts_with(M3) {
+                return if open && may_become(rest, M3) { Look::Hold } else { Look::Drop(1) };
             }
             // A model that thinks again between its calls.
-            match starts_with_any(rest, &["<think>"]) {
-                Ok(opener) => return Look::Read(Step::Reasoning(opener.len(), &["</think>"]), true),
-                Err(may) => partial |= may,
+            for (opener, closers) in THOUGHTS {
+                if rest.starts_with(opener) {
+                    return Look::Read(Step::Reasoning(opener.len(), closers), true);
+                }
+                partial |= may_become(rest, opener);
             }
             match starts_with_any(rest, SURPLUS) {
                 Ok(surplus) => return Look::Drop(surplus.len()),
@@ -236,7 +248,7 @@ impl Machine {
             };
         }
         // With another backtick on its line it is inline code.
-        let fence = match mark == b'`' && line.contains('`') {
+        let plain = match mark == b'`' && line.contains('`') {
             true => Look::Text(run),
             false if mark == b'`' && !complete => Look::Hold,
             false => Look::Fence(run, false),
@@ -247,11 +259,11 @@ impl Machine {
             || settings.weak != Weak::Any
             || self.rejected > PATIENCE
         {
-            return fence;
+            return plain;
         }
-        match weak::fence(rest, self.gap, self.context(end, settings)) {
-            Step::Not(_) => fence,
-            Step::More if !open => fence,
+        match fence::read(rest, self.gap, settings, self.context(end, settings)) {
+            Step::Not(_) => plain,
+            Step::More if !open => plain,
             Step::Shown(_) => Look::Fence(run, true),
             step if self.is_denied(rest, &step) => Look::Fence(run, true),
             Step::Calls(..) if self.doubt() > Doubt::Line => Look::Fence(run, true),

@@ -6,7 +6,7 @@
 use crate::event::{Event, Note};
 
 use super::Settings;
-use super::formats::{Format, LEAKS};
+use super::formats::{Format, LEAKS, THOUGHTS};
 use super::grammar::{Call, Context, End, Step, blanks, find_any, held_suffix};
 use super::long::{Flow, Long};
 use super::place::Place;
@@ -269,7 +269,8 @@ impl Machine {
         self.gap = true;
         self.reasoned = true;
         self.place.fresh();
-        if !LEAKS.contains(&closer) {
+        let own = THOUGHTS.iter().any(|(_, closers)| closers.contains(&closer));
+        if !own && !LEAKS.contains(&closer) {
             return Some(spoken);
         }
         self.markup(closer);

@@ -4,7 +4,7 @@
 
 use std::sync::LazyLock;
 
-use super::formats::{FORMATS, Format, INVENTED, LEAKS, SHELLS, SURPLUS};
+use super::formats::{FORMATS, Format, INVENTED, LEAKS, SHELLS, SURPLUS, THOUGHTS};
 use super::lines::{COMMENT, SHOWING};
 
 struct Index {
@@ -38,7 +38,8 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
     let shells =
         SHELLS.iter().flat_map(|(opener, closers)| [*opener].into_iter().chain(closers.iter().copied()));
     let others = [LEAKS, SURPLUS, INVENTED].into_iter().flatten().copied().chain(shells);
-    others.chain(["<think>", "<s>", COMMENT]).for_each(|marker| index.add(marker));
+    let thoughts = THOUGHTS.iter().map(|(opener, _)| *opener);
+    others.chain(thoughts).chain(["<s>", COMMENT]).for_each(|marker| index.add(marker));
     SHOWING.iter().for_each(|name| index.add(&format!("<{name}>")));
     SHOWING.iter().for_each(|name| index.add(&format!("</{name}>")));
     index

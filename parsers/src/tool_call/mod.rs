@@ -10,6 +10,7 @@ mod behind;
 mod braces;
 mod channels;
 mod family;
+mod fence;
 mod formats;
 mod grammar;
 mod inner;
@@ -72,7 +73,12 @@ struct Settings {
 impl Settings {
     /// The answer is looked through for this format.
     fn looks_for(&self, format: &Format) -> bool {
-        self.narrow.as_ref().is_none_or(|narrow| narrow.holds(format))
+        self.looks_for_name(format.name)
+    }
+
+    /// The same, by the family's name.
+    fn looks_for_name(&self, name: &str) -> bool {
+        self.narrow.as_ref().is_none_or(|narrow| narrow.holds(name))
     }
 }
 

@@ -17,6 +17,9 @@ pub(crate) const NAMES: [&str; 4] = ["name", "tool_name", "tool", "function"];
 pub(crate) const ARGUMENTS: [&str; 5] = ["arguments", "parameters", "args", "input", "tool_input"];
 /// Further keys of a call.
 pub(crate) const OTHERS: [&str; 6] = ["type", "id", "tool_call_id", "tool_calls", "index", "function_call"];
+/// What a whole message of the model begins with, and the only values that go with nothing but calls.
+pub(crate) const MESSAGE: [(&str, &[&str]); 2] =
+    [("role", &["\"assistant\""]), ("content", &["null", "\"\""])];
 /// Deepest nesting of call objects: `tool_calls` holds objects that hold `function`.
 const DEPTH: usize = 4;
 
@@ -48,7 +51,7 @@ fn collect(value: Value<'_>, ctx: Context<'_>, depth: usize) -> Option<Vec<Call>
 fn object(value: Value<'_>, ctx: Context<'_>, depth: usize) -> Option<Vec<Call>> {
     let [list, nested, older] = value.get_all(["tool_calls", "function", "function_call"]);
     if let Some(list) = list.filter(|list| list.kind() == Kind::Array) {
-        return collect(list, ctx, depth);
+        return if says_more(value) { None } else { collect(list, ctx, depth) };
     }
     if let Some(nested) = [nested, older].into_iter().flatten().find(|nested| nested.kind() == Kind::Object) {
         return collect(nested, ctx, depth);
@@ -79,6 +82,18 @@ fn object(value: Value<'_>, ctx: Context<'_>, depth: usize) -> Option<Vec<Call>>
     notes.append(&mut call.notes);
     let plain = arguments.is_some() && all_known;
     Some(vec![Call { notes, plain, ..call }])
+}
+
+/// Whether a message says anything but its calls: whoever took the calls alone would lose it.
+fn says_more(message: Value<'_>) -> bool {
+    message.members().any(|member| match &*member.name() {
+        "role" => member.value.as_str().is_none_or(|role| role != "assistant"),
+        "content" | "refusal" | "reasoning_content" | "reasoning" => {
+            member.value.kind() != Kind::Null
+                && member.value.as_str().is_none_or(|text| !text.trim().is_empty())
+        }
+        _ => false,
+    })
 }
 
 /// Whether it names two tools, or holds arguments twice: nobody can tell which are meant.

@@ -19,8 +19,8 @@ pub(crate) enum Stop {
 /// Reads calls from `at` on: `[f(…), g(…)]`, or one or several bare ones; then one of the closers, if there are any.
 pub(crate) fn calls(text: &str, at: usize, closers: &[&str], ctx: Context<'_>) -> Step {
     let mut cursor = Cursor { text, at, depth: 1, begun: false, wrapped: !closers.is_empty() };
-    let mut calls = Vec::new();
-    match list(&mut cursor, &mut calls, ctx) {
+    let (mut calls, mut good) = (Vec::new(), at);
+    match list(&mut cursor, &mut calls, &mut good, ctx) {
         Ok(end) => {
             let after = end + blanks(&text[end..]);
             match starts_with_any(&text[after..], closers) {
@@ -32,20 +32,32 @@ pub(crate) fn calls(text: &str, at: usize, closers: &[&str], ctx: Context<'_>) -
             }
         }
         Err(Stop::Short) if ctx.end == End::Cut && !calls.is_empty() => Step::CutAfter(calls),
+        // In tags, the calls before the one that was never closed are good.
+        Err(Stop::Short) if ctx.end == End::Stop && !calls.is_empty() && !closers.is_empty() => {
+            Step::Before(calls, good, text.len())
+        }
         Err(Stop::Short) => Step::More,
-        Err(Stop::Bad) if cursor.begun && !closers.is_empty() => Step::Broken(Vec::new(), at),
+        Err(Stop::Bad) if cursor.begun && !closers.is_empty() => Step::Broken(calls, good),
         Err(Stop::Bad) => Step::Not(at.max(1)),
     }
 }
 
-/// The end of the calls.
-fn list(cursor: &mut Cursor<'_>, calls: &mut Vec<Call>, ctx: Context<'_>) -> Result<usize, Stop> {
+/// The end of the calls. `good`: where what follows those that were read begins.
+fn list(
+    cursor: &mut Cursor<'_>,
+    calls: &mut Vec<Call>,
+    good: &mut usize,
+    ctx: Context<'_>,
+) -> Result<usize, Stop> {
     let list = cursor.eat('[');
     loop {
         let end = cursor.at;
         cursor.skip();
         if list && cursor.eat(']') {
             return if calls.is_empty() { Err(Stop::Bad) } else { Ok(cursor.at) };
+        }
+        if !calls.is_empty() {
+            *good = cursor.at;
         }
         if !list && !calls.is_empty() {
             // Bare calls follow each other, one a line, as long as they are calls.
@@ -251,8 +263,16 @@ fn scalar(cursor: &mut Cursor<'_>) -> Result<String, Stop> {
     Ok(json)
 }
 
-/// A Python number as JSON: leading zeros, a plus sign and underscores between digits go.
+/// A Python number as JSON: leading zeros, a plus sign and underscores between digits go. What has no digits is none.
 fn number(word: &str) -> Option<String> {
+    let mantissa = word.split(['e', 'E']).next().unwrap_or(word);
+    let separated = word.split('_').collect::<Vec<_>>();
+    let between = separated.windows(2).all(|parts| {
+        parts[0].ends_with(|c: char| c.is_ascii_digit()) && parts[1].starts_with(|c: char| c.is_ascii_digit())
+    });
+    if !between || !mantissa.contains(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
     let plain = word.replace('_', "");
     let (sign, digits) = match plain.strip_prefix('-') {
         Some(digits) => ("-", digits),

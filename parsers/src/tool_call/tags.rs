@@ -3,7 +3,7 @@
 //! M3 prefixes every tag, and the parameter's name is the tag; lists are `<item>` elements. K3 writes `<|open|>tag attributes
 //! <|sep|>` and `<|close|>tag<|sep|>`. Text of leaves is verbatim and typed by the schema.
 
-use super::grammar::{Context, End, Step, blanks, window};
+use super::grammar::{Call, Context, End, Step, blanks, may_become, name_length, window};
 use super::inner::{self, Found, Inner};
 use super::normalise::quoted;
 use super::values::Values;
@@ -30,8 +30,11 @@ pub(crate) fn minimax3(text: &str, at: usize) -> impl Fn(Context<'_>) -> Step {
                         at = end;
                     }
                     Err(true) if ctx.end == End::Cut && !calls.is_empty() => return Step::CutAfter(calls),
+                    Err(true) if ctx.end == End::Stop && !calls.is_empty() => {
+                        return Step::Before(calls, at, text.len());
+                    }
                     Err(true) => return Step::More,
-                    Err(false) => return extent(text, end),
+                    Err(false) => return extent(text, calls, at, end, ctx),
                 },
                 Err(true) if text.len() == at && ctx.end.is_end() && !calls.is_empty() => {
                     return Step::Calls(calls, at);
@@ -45,18 +48,26 @@ pub(crate) fn minimax3(text: &str, at: usize) -> impl Fn(Context<'_>) -> Step {
     }
 }
 
-/// A call that had begun and cannot be read is text up to its wrapper's closer: none of it may run.
-fn extent(text: &str, at: usize) -> Step {
+/// A call that had begun at `start` and cannot be read is text up to its wrapper's closer: none of it may run. Those before it are
+/// good.
+fn extent(text: &str, calls: Vec<Call>, start: usize, at: usize, ctx: Context<'_>) -> Step {
+    let until = |end| match calls.is_empty() {
+        true => Step::Not(end),
+        false => Step::Before(calls, start, end),
+    };
     let mut depth = 0usize;
     for (found, _) in text[at..].match_indices(M3) {
         match tag(text, at + found) {
             Ok(("tool_call", _)) => depth += 1,
-            Ok(("/tool_call", end)) if depth == 0 => return Step::Not(end),
+            Ok(("/tool_call", end)) if depth == 0 => return until(end),
             Ok(("/tool_call", _)) => depth -= 1,
             _ => {}
         }
     }
-    Step::More
+    match ctx.end {
+        End::Stop => until(text.len()),
+        End::Open | End::Cut => Step::More,
+    }
 }
 
 /// A prefixed tag at `at`: what stands between its brackets, and where it ends. `Err(true)`: the text is too short.
@@ -69,12 +80,7 @@ fn tag(text: &str, at: usize) -> Result<(&str, usize), bool> {
     Ok((&inner[..end], text.len() - inner.len() + end + 1))
 }
 
-fn invoke(
-    text: &str,
-    head: &str,
-    at: usize,
-    ctx: Context<'_>,
-) -> Result<(super::grammar::Call, usize), bool> {
+fn invoke(text: &str, head: &str, at: usize, ctx: Context<'_>) -> Result<(Call, usize), bool> {
     let name = head.split_once('=').map(|(_, name)| name.trim().trim_matches(['"', '\''])).ok_or(false)?;
     let (mut values, mut at) = (Values::new(name, ctx.tools), at);
     loop {
@@ -188,7 +194,7 @@ pub(crate) fn kimi3(text: &str, ctx: Context<'_>) -> Step {
     }
 }
 
-fn kimi3_call(text: &str, ctx: Context<'_>) -> Result<(super::grammar::Call, usize), bool> {
+fn kimi3_call(text: &str, ctx: Context<'_>) -> Result<(Call, usize), bool> {
     let (head, mut at) = kimi3_tag(text, 0, OPEN)?;
     let name = attribute(head, "tool").filter(|_| head.starts_with("call ")).ok_or(false)?;
     let mut values = Values::new(&name, ctx.tools);
@@ -235,8 +241,31 @@ fn kimi3_call(text: &str, ctx: Context<'_>) -> Result<(super::grammar::Call, usi
 fn kimi3_tag<'t>(text: &'t str, at: usize, token: &str) -> Result<(&'t str, usize), bool> {
     let rest = &text[at..];
     let Some(inner) = rest.strip_prefix(token) else { return Err(token.starts_with(rest)) };
-    let end = window(inner, HEAD).find(SEP).ok_or(inner.len() <= HEAD)?;
+    let end = head_length(window(inner, HEAD), inner.len() <= HEAD)?;
     Ok((&inner[..end], text.len() - inner.len() + end + SEP.len()))
+}
+
+/// Bytes of `NAME key="value" …` before the separator. What else stands there is no list of attributes: a separator that was lost
+/// must not be found behind a value. `open`: more of the text may come.
+fn head_length(text: &str, open: bool) -> Result<usize, bool> {
+    let mut at = name_length(text);
+    loop {
+        let rest = &text[at..];
+        let attribute = rest.trim_start_matches(' ');
+        let (key, behind) = attribute.split_at(name_length(attribute));
+        match behind.strip_prefix("=\"") {
+            Some(value) if !key.is_empty() && attribute.len() < rest.len() => {
+                let end = value.find('"');
+                if value[..end.unwrap_or(value.len())].contains("<|") {
+                    return Err(false);
+                }
+                at = text.len() - value.len() + end.ok_or(open)? + 1;
+            }
+            None if key.is_empty() && behind.starts_with(SEP) => return Ok(text.len() - behind.len()),
+            None if may_become(behind, SEP) || may_become(behind, "=\"") => return Err(open),
+            _ => return Err(false),
+        }
+    }
 }
 
 /// An attribute's value; `&quot;` and `&amp;` are the only escapes.

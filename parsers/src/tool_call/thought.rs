@@ -7,8 +7,9 @@
 use crate::event::{Event, Note};
 
 use super::Settings;
-use super::formats;
-use super::grammar::{Call, Context, End, Step, blanks, loose_blanks};
+use super::formats::{self, Weak};
+use super::grammar::{self, Call, Context, End, Step, blanks, loose_blanks, may_become, name_length};
+use super::{named, normalise};
 
 /// As much thought may follow a draft until it is only thought.
 const AFTER: usize = 4096;
@@ -146,8 +147,8 @@ impl Thought {
     /// Gives out thought up to the next candidate. False: the rest is undecided.
     fn search(&mut self, end: End, settings: &Settings, events: &mut Vec<Event>) -> bool {
         let mut at = 0;
-        while let Some(found) = memchr::memchr3(b'<', b'[', b']', &self.held.as_bytes()[at..]) {
-            at += found;
+        while let Some(place) = self.next(at) {
+            at = place;
             match self.candidate(at, end, settings) {
                 Found::No | Found::Rejected => at += 1,
                 Found::Talk(bytes) => at += bytes,
@@ -172,6 +173,36 @@ impl Thought {
         false
     }
 
+    /// The next place, at `from` or behind it, where a call may begin: a tag, or a line that opens one with a word.
+    fn next(&self, from: usize) -> Option<usize> {
+        let bytes = self.held.as_bytes();
+        let (mut at, mut start) = (from, self.own_line(from));
+        loop {
+            if start {
+                at += bytes[at..].iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r')).count();
+                // `functools[`, `function call`, `Action:`, `>>>`
+                let second = |known: &u8| bytes.get(at + 1).is_none_or(|byte| byte == known);
+                match bytes.get(at) {
+                    Some(b'f') if second(&b'u') => return Some(at),
+                    Some(b'A') if second(&b'c') => return Some(at),
+                    Some(b'>') if second(&b'>') => return Some(at),
+                    _ => {}
+                }
+            }
+            let Some(found) = memchr::memchr3(b'\n', b'<', b'[', &bytes[at..]) else {
+                // MiniMax M3's marker begins one byte before its `<`.
+                return (bytes.len() > at && bytes.ends_with(b"]")).then(|| bytes.len() - 1);
+            };
+            at += found;
+            start = bytes[at] == b'\n';
+            match bytes[at] {
+                b'\n' => at += 1,
+                b'<' if at > from && bytes[at - 1] == b']' => return Some(at - 1),
+                _ => return Some(at),
+            }
+        }
+    }
+
     /// What stands at `at`.
     fn candidate(&mut self, at: usize, end: End, settings: &Settings) -> Found {
         let found = self.look(at, end, settings);
@@ -192,13 +223,15 @@ impl Thought {
             return Found::No;
         }
         let context = Context { tools: &settings.tools, end, demanded: false, named: None, keyed: false };
+        if self.held[at..].starts_with('>') {
+            let counts = settings.weak == Weak::Any && settings.looks_for_name("functionary");
+            return if counts { quoted(&self.held[at..], context) } else { Found::No };
+        }
         let mut from = at;
         for _ in 0..OPENERS {
             let rest = &self.held[from..];
             match formats::at(rest) {
-                Ok((format, _)) if format.grammar.is_shell() || !settings.looks_for(format) => {
-                    return Found::No;
-                }
+                Ok((format, _)) if !settings.looks_for(format) => return Found::No,
                 Ok((format, _))
                     if !format.token && from == at && self.draft.is_none() && !self.own_line(at) =>
                 {
@@ -207,6 +240,7 @@ impl Thought {
                 Ok((format, opener)) => match format.read(rest, opener, context) {
                     Step::More => return Found::Open,
                     Step::Opener(used) => from += used + loose_blanks(&rest[used..]),
+                    Step::Shell(..) | Step::Reasoning(..) => return Found::No,
                     Step::Calls(calls, used) => {
                         let declared = !calls.is_empty() && calls.iter().all(|call| call.declared);
                         return if declared {
@@ -219,9 +253,7 @@ impl Thought {
                     | Step::Not(_)
                     | Step::Shown(_)
                     | Step::Broken(..)
-                    | Step::Before(..)
-                    | Step::Reasoning(..)
-                    | Step::Shell(..) => {
+                    | Step::Before(..) => {
                         return Found::Rejected;
                     }
                 },
@@ -263,6 +295,32 @@ impl Thought {
             None => self.inside_line || !given.trim().is_empty(),
         };
         events.push(Event::Reasoning(given));
+    }
+}
+
+/// `>>>NAME` and its arguments: weak evidence, so the tool is declared and nothing that it requires is missing.
+fn quoted(text: &str, context: Context<'_>) -> Found {
+    let Some(header) = text.strip_prefix(">>>") else {
+        return if may_become(text, ">>>") && !context.end.is_end() { Found::Open } else { Found::No };
+    };
+    let (name, behind) = header.split_at(name_length(header));
+    let line = behind.trim_start_matches([' ', '\t', '\r']);
+    if line.is_empty() && !context.end.is_end() {
+        return Found::Open;
+    }
+    if !line.starts_with('\n') || context.tools.resolve(name).is_none() {
+        return Found::No;
+    }
+    match grammar::settle(named::functionary(text, 3, context), text, &[], &[], context) {
+        Step::More => Found::Open,
+        Step::Calls(calls, used) if calls.iter().all(|call| normalise::has_required(call, context.tools)) => {
+            if calls.is_empty() {
+                Found::No
+            } else {
+                Found::Calls(calls, used)
+            }
+        }
+        _ => Found::No,
     }
 }
 

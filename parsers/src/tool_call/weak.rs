@@ -1,13 +1,15 @@
-//! Weak evidence: bare JSON, Python lists, a tool's name at the start, fences. Any of these may be just what the user asked for.
+//! Weak evidence: bare JSON, Python lists, a tool's name at the start. Any of these may be just what the user asked for; so may
+//! fences (`fence.rs`).
 //!
 //! So much more is demanded than of a marker: a declared tool, its required arguments, the keys of a call and no others, and
 //! nothing behind it. Whatever contradicts that, in the order in which it arrives, makes it text.
 
 use super::Settings;
+use super::braces::Marks;
 use super::formats::{self, Format, INVENTED, LEAKS};
 use super::grammar::{Call, Context, End, Step, blanks, may_become, name_length, starts_with_any, window};
 use super::json_block::{self, Scan};
-use super::normalise::{self, ARGUMENTS, NAMES, OTHERS};
+use super::normalise::{self, ARGUMENTS, MESSAGE, NAMES, OTHERS};
 use super::{braces, keyed, named, pythonic, wrapper};
 
 /// Without a declared name in so many bytes it is no call.
@@ -144,8 +146,13 @@ fn normalise_named(text: &str, name: &str, ctx: Context<'_>) -> Option<Step> {
 }
 
 /// A declared tool with all that it requires, under the keys of a call and no others.
-fn fits(call: &Call, ctx: Context<'_>) -> bool {
-    call.declared && call.plain && normalise::has_required(call, ctx.tools) && !is_schema(call, ctx)
+pub(super) fn fits(call: &Call, ctx: Context<'_>) -> bool {
+    call.plain && is_complete(call, ctx)
+}
+
+/// A declared tool with all that it requires.
+pub(super) fn is_complete(call: &Call, ctx: Context<'_>) -> bool {
+    call.declared && normalise::has_required(call, ctx.tools) && !is_schema(call, ctx)
 }
 
 /// A tool's own schema, quoted: an object of `type` and `properties`.
@@ -156,7 +163,7 @@ fn is_schema(call: &Call, ctx: Context<'_>) -> bool {
 }
 
 /// The calls, if nothing but blanks and leaked tokens stands behind them; else they are only shown.
-fn at_the_end(text: &str, calls: Vec<Call>, used: usize, ctx: Context<'_>) -> Step {
+pub(super) fn at_the_end(text: &str, calls: Vec<Call>, used: usize, ctx: Context<'_>) -> Step {
     let mut at = used + blanks(&text[used..]);
     loop {
         let rest = &text[at..];
@@ -181,7 +188,7 @@ fn at_the_end(text: &str, calls: Vec<Call>, used: usize, ctx: Context<'_>) -> St
     }
 }
 
-enum Plausible {
+pub(super) enum Plausible {
     Yes,
     No,
     /// The key is one, but no declared name stands near.
@@ -190,7 +197,7 @@ enum Plausible {
 }
 
 /// Whether the first key is a call's, and a declared name stands near.
-fn plausible(text: &str, ctx: Context<'_>) -> Plausible {
+pub(super) fn plausible(text: &str, ctx: Context<'_>) -> Plausible {
     let inner = text.trim_start_matches(|c: char| matches!(c, '[' | '{') || c.is_whitespace());
     let Some(quote) = inner.chars().next() else { return Plausible::Yet };
     if may_become(inner, "&quot;") {
@@ -200,12 +207,24 @@ fn plausible(text: &str, ctx: Context<'_>) -> Plausible {
     let length = key.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(key.len());
     let open = length == key.len();
     let known = NAMES.iter().chain(&ARGUMENTS).chain(&OTHERS);
-    let fits = |known: &&str| if open { known.starts_with(key) } else { **known == key[..length] };
-    if quote == '}' || !known.into_iter().any(fits) {
+    let fits = |known: &str| if open { known.starts_with(key) } else { *known == key[..length] };
+    let message = MESSAGE.iter().find(|(known, _)| fits(known));
+    if quote == '}' || !(known.into_iter().any(|known| fits(known)) || message.is_some()) {
         return Plausible::No;
     }
     if open {
         return Plausible::Yet;
+    }
+    if let Some((_, values)) = message {
+        let behind = key[length..].trim_start_matches(['"', '\'', '”']).trim_start();
+        let Some(value) = behind.strip_prefix(':') else {
+            return if behind.is_empty() { Plausible::Yet } else { Plausible::No };
+        };
+        match starts_with_any(value.trim_start(), values) {
+            Ok(_) => {}
+            Err(true) => return Plausible::Yet,
+            Err(false) => return Plausible::No,
+        }
     }
     if text.len() >= EVIDENCE && !ctx.demanded {
         let near: String = text.char_indices().take_while(|(at, _)| *at < EVIDENCE).map(|(_, c)| c).collect();
@@ -259,7 +278,8 @@ fn by_name(text: &str, ctx: Context<'_>) -> Step {
         return Step::More;
     }
     if text.starts_with("call:") {
-        return match braces::call(text, 0, "<|\"|>", &["<tool_call|>"], ctx) {
+        let marks = Marks { quote: "<|\"|>", openers: &["<|tool_call>"], closers: &["<tool_call|>"] };
+        return match braces::call(text, 0, marks, ctx) {
             Step::Calls(calls, used) if calls.iter().all(|call| fits(call, ctx)) => {
                 at_the_end(text, calls, used, ctx)
             }
@@ -321,71 +341,5 @@ fn by_name(text: &str, ctx: Context<'_>) -> Step {
         }
         Step::More => Step::More,
         _ => Step::Not(1),
-    }
-}
-
-/// A fence at the start of a line: one or several with calls and nothing behind them. `Not`: the fence is documentation.
-pub(crate) fn fence(text: &str, start: bool, ctx: Context<'_>) -> Step {
-    let (mut calls, mut at) = (Vec::new(), 0);
-    loop {
-        let rest = &text[at..];
-        let Ok(body) = json_block::skip_fence(rest) else { return Step::More };
-        if body == 0 || !rest.starts_with("```") {
-            return if "```".starts_with(rest) { Step::More } else { Step::Not(3) };
-        }
-        let label = rest[3..].split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
-        let inside = at + body;
-        let step = match text[inside..].chars().next() {
-            None => return Step::More,
-            Some('{' | '[') => match plausible(&text[inside..], ctx) {
-                Plausible::No | Plausible::Unnamed => Step::Not(3),
-                Plausible::Yet => return Step::More,
-                Plausible::Yes => json_block::list(text, inside, &["```"], ctx),
-            },
-            Some('<') if start => match formats::at(&text[inside..]) {
-                Ok((format, opener)) => match format.read(&text[inside..], opener, ctx) {
-                    Step::Calls(calls, used) => closed(text, calls, inside + used, ctx),
-                    step => step,
-                },
-                Err(true) => return Step::More,
-                Err(false) => Step::Not(3),
-            },
-            Some(_) if matches!(label, "tool_code" | "tool_call" | "python") => {
-                match pythonic::calls(text, inside, &["```"], ctx) {
-                    Step::Not(_) => Step::Not(3),
-                    step => step,
-                }
-            }
-            Some(_) => Step::Not(3),
-        };
-        match step {
-            Step::Calls(found, used) if !found.is_empty() && found.iter().all(|call| fits(call, ctx)) => {
-                if !text[..used].ends_with("```") && !ctx.end.is_end() {
-                    return Step::Not(3);
-                }
-                calls.extend(found);
-                at = used + blanks(&text[used..]);
-                if !text[at..].starts_with("```") {
-                    return match at_the_end(text, calls, at, ctx) {
-                        Step::Shown(_) if may_become(&text[at..], "```") && !ctx.end.is_end() => Step::More,
-                        step => step,
-                    };
-                }
-            }
-            Step::More => return Step::More,
-            _ => return Step::Not(3),
-        }
-    }
-}
-
-/// Calls in tags, and the end of the fence around them.
-fn closed(text: &str, calls: Vec<Call>, at: usize, ctx: Context<'_>) -> Step {
-    let end = at + blanks(&text[at..]);
-    if text[end..].starts_with("```") {
-        Step::Calls(calls, end + 3)
-    } else if "```".starts_with(&text[end..]) && !ctx.end.is_end() {
-        Step::More
-    } else {
-        Step::Not(3)
     }
 }

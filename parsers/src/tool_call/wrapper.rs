@@ -49,6 +49,16 @@ fn inside(text: &str, at: usize, format: &'static Format, ctx: Context<'_>) -> S
             Err(()) => return Step::More,
         }
     }
+    // The word of a fence that is not there, on a line of its own.
+    if let Some(body) = text[from..].strip_prefix("json").filter(|_| ctx.tools.resolve("json").is_none()) {
+        let behind = body.trim_start();
+        if behind.is_empty() {
+            return Step::More;
+        }
+        if behind.starts_with(['{', '[']) && body[..body.len() - behind.len()].contains('\n') {
+            from = text.len() - behind.len();
+        }
+    }
     let rest = &text[from..];
     let Some(first) = rest.chars().next() else { return Step::More };
     let step = match first {
@@ -133,6 +143,10 @@ pub(crate) fn functions(text: &str, at: usize, wrapper: Wrapper, ctx: Context<'_
     loop {
         match function(text, at, wrapper, &counts, ctx) {
             Function::More if ctx.end == End::Cut && !calls.is_empty() => return Step::CutAfter(calls),
+            // The model ended its turn inside a further one: those before it are good.
+            Function::More if ctx.end == End::Stop && !calls.is_empty() => {
+                return Step::Before(calls, at, text.len());
+            }
             Function::More => return Step::More,
             Function::Broken(kind) if calls.is_empty() => {
                 return extent(text, start, wrapper, kind);
