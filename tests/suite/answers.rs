@@ -162,6 +162,16 @@ async fn a_cut_answer_ends_with_an_error_event_and_never_with_a_finish_reason() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_end_marker_without_a_finish_reason_is_called_broken_off_and_no_lost_connection() {
+    let world = World::new(&[("b", 8000)], "[[client]]\nname = \"all\"\ncut_answers = \"error\"\n");
+    let steps = vec![role(), delta("half"), Step::Send("data: [DONE]\n\n".into())];
+    world.backend("b").then(Reply::stream(steps));
+    let answer = world.chat(&ask_stream("hi")).await;
+    let told = answer.body.contains("answer broken off") && !answer.body.contains("connection lost");
+    assert!(told && answer.body.contains("\"code\":\"answer_cut\""), "{}", answer.body);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_other_dialects_pass_in_their_own_words() {
     let world = World::new(&[("b", 8000)], "");
     let messages = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":3}}}\n\nevent: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"Hi\"}}\n\nevent: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},\"usage\":{\"output_tokens\":1}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";

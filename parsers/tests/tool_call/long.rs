@@ -118,6 +118,37 @@ fn a_long_call_streams_in_bounded_memory_and_no_cut_changes_it() {
 }
 
 #[test]
+fn the_ends_of_a_list_and_of_its_wrapper_behind_a_long_call_are_markup() {
+    let arguments = json!({"path": "a.rs", "body": body()}).to_string();
+    for (opener, closers, behind) in [
+        ("<TOOLCALL>[", "]</TOOLCALL>", "Done."),
+        ("<tool_calls>[", "\n]\n</tool_calls>", ""),
+        ("<|START_ACTION|>[", "]<|END_ACTION|>", ""),
+        ("<|tool_call_start|>[", "]<|tool_call_end|>", "Done."),
+        ("Action: ```json\n[", "\n]\n```", "Done."),
+        ("Action: ```json\n[", "]\n``", ""),
+        ("<tool_call>[", "]<|im_end|>", ""),
+        ("<|tool_call|> [", "]", "Done."),
+        ("[TOOL_CALLS] [", "]</s>", ""),
+        ("<TOOLCALL>[", "]</TOOLC", ""),
+    ] {
+        let call = format!("{{\"name\": \"write_note\", \"arguments\": {arguments}}}");
+        for (calls, list) in [(1, call.clone()), (2, format!("{call}, {call}"))] {
+            let text = format!("{opener}{list}{closers}{behind}");
+            let (whole, _) = fold(&[&text], "stop");
+            assert_eq!((whole.content.as_str(), whole.calls.len()), (behind, calls), "{opener} {closers}");
+            assert!(whole.calls.iter().all(|call| call.closed), "{opener} {closers}");
+            let (streamed, _) = fold(&by_character(&text), "stop");
+            assert_eq!(
+                (&streamed.calls, &streamed.content),
+                (&whole.calls, &whole.content),
+                "{opener} {closers}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_long_call_that_was_cut_stays_open_and_says_length() {
     for (format, text) in answers() {
         let cut = text.find("last line").unwrap();

@@ -293,10 +293,9 @@ impl AnswerStream {
         if self.is_complete() {
             return Ok(());
         }
-        Err(match error {
-            Some(error) => Failure::new(Fault::ConnectionLost, error.to_string()),
-            None => Failure::new(Fault::ConnectionLost, "stream ended without a finish reason"),
-        })
+        let fault = if self.done { Fault::Aborted } else { Fault::ConnectionLost };
+        let unfinished = || Failure::new(fault, "stream ended without a finish reason");
+        Err(error.map_or_else(unfinished, |error| Failure::new(Fault::ConnectionLost, error.to_string())))
     }
 
     fn take(&mut self, frame: &SseFrame, out: &mut BytesMut, progress: &mut Progress) {
