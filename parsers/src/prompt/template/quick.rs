@@ -88,8 +88,13 @@ impl Quick {
             return Some(Self::Constant(constant.value.clone()));
         }
         if reads.of_loop.is_empty() {
-            outer.push(expression);
-            return Some(Self::Outer(outer.len() - 1));
+            // `messages` mostly stands there more than once.
+            let same = |other: &&Expr<'_>| matches!((*other, expression), (Expr::Var(a), Expr::Var(b)) if a.id == b.id);
+            let known = outer.iter().position(same);
+            return Some(Self::Outer(known.unwrap_or_else(|| {
+                outer.push(expression);
+                outer.len() - 1
+            })));
         }
         match expression {
             Expr::GetAttr(get) if is_of_loop(&get.expr) => Self::of_loop(get.name),
