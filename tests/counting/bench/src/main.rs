@@ -1,6 +1,6 @@
 //! `switchback-counting-bench MODEL_FOLDER`: what a count costs, against Hugging Face's tokenizers 0.23 in the same run.
 //!
-//! A conversation of about 540 KB in 80 messages of prose, code and JSON. Ours is the whole way from the checked body (parsing it is told
+//! A conversation of about 540 KB in 76 messages of prose, code and JSON. Ours is the whole way from the checked body (parsing it is told
 //! apart) to the number: preparing, rendering, tokenising. Theirs is given the rendered prompt and only tokenises. Times are the best of
 //! several, so that other people's time slices count least; compare within a run only.
 
@@ -56,7 +56,7 @@ fn main() -> Result<()> {
     let engine = Normalisation::Vllm;
     println!("{}", ours.describe());
 
-    let request = conversation(1, 40);
+    let request = conversation(1, 37);
     let bytes = request.body().len();
     let (first, count) = timed(|| ours.count_chat(&request, engine));
     let count = count?;
@@ -72,13 +72,13 @@ fn main() -> Result<()> {
         println!("| {what} | {ours:.3} | {hf:.1} | {:.0} |", hf / ours);
     };
     row("first sight (every buffer new)", first, hf_first);
-    let fresh: Vec<ChatRequest> = (2..7).map(|seed| conversation(seed * 77, 40)).collect();
+    let fresh: Vec<ChatRequest> = (2..7).map(|seed| conversation(seed * 77, 37)).collect();
     let mut unseen = fresh.iter();
     row("first sight, buffers warm", best(5, || drop(unseen.next().map(|r| ours.count_chat(r, engine)))), hf_warm);
     row("the same again", best(20, || drop(ours.count_chat(&request, engine))), hf_warm);
     // Conversations that all differ, as those of many clients do: none finds the caches full of itself.
-    let grown: Vec<ChatRequest> = (0..40).map(|seed| conversation(seed * 100_077 + 5, 41)).collect();
-    (0..40).for_each(|seed| drop(ours.count_chat(&conversation(seed * 100_077 + 5, 40), engine)));
+    let grown: Vec<ChatRequest> = (0..40).map(|seed| conversation(seed * 100_077 + 5, 38)).collect();
+    (0..40).for_each(|seed| drop(ours.count_chat(&conversation(seed * 100_077 + 5, 37), engine)));
     let mut turns: Vec<Duration> = grown.iter().map(|request| timed(|| ours.count_chat(request, engine)).0).collect();
     turns.sort();
     row("turn N+1 (two new messages), best of 40 conversations", turns[0], hf_warm);
