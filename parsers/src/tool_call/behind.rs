@@ -101,14 +101,14 @@ impl Machine {
                     self.next(rest, end, settings)
                 }
             };
-            let mut used = None;
+            let (mut used, mut is_none) = (None, false);
             match next {
                 Next::Call(bytes) => used = Some(bytes),
                 Next::Begun(Size::Long) => return Some(true),
                 // It never ends, or was cut.
                 Next::Begun(Size::Short) if end == End::Stop => return Some(false),
                 Next::Begun(Size::Short) => return undecided(true),
-                Next::Marker(_) => return Some(false),
+                Next::Marker(_) => is_none = true,
                 Next::Open => open = true,
                 Next::Other => {}
             }
@@ -120,6 +120,10 @@ impl Machine {
                     }
                     Err(may) => open |= may,
                 }
+            }
+            // It may yet become a token that begins alike.
+            if is_none {
+                return (!open || end.is_end()).then_some(false);
             }
             match (used, formats::closer_at(rest)) {
                 (Some(used), _) | (None, Ok(used)) => rest = rest[used..].trim_start(),
